@@ -1,0 +1,49 @@
+"""Distances between embeddings, each written for one pair and mapped to all pairs by `pairwise`.
+
+The paper's argument rests on Bregman divergences: for every one of them the mean of a set of points is the point with
+the least summed divergence from them, which is what makes a class mean a good prototype (section 2.3). Squared
+Euclidean and Mahalanobis distances are instances; cosine is not.
+
+Axis letters: M and N points, D dimensions.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def squared_euclidean(a, b):
+    """Sum of squared differences, the paper's main choice: [D], [D] -> []."""
+    return jnp.sum(jnp.square(a - b))
+
+
+def cosine(a, b):
+    """One minus the cosine of the angle; a zero vector is at distance 1 from everything: [D], [D] -> []."""
+    return 1 - jnp.vdot(_unit(a), _unit(b))
+
+
+def bregman(phi):
+    """Divergence of a differentiable, strictly convex phi: [D] -> [], as a function [D], [D] -> [].
+
+    d(a, b) = phi(a) - phi(b) - (a - b) . grad phi(b)
+    """
+
+    def divergence(a, b):
+        value, slope = jax.value_and_grad(phi)(b)
+        return phi(a) - value - jnp.vdot(a - b, slope)
+
+    return divergence
+
+
+def mahalanobis(precision):
+    """(a - b) . P (a - b) for a symmetric positive definite P [D, D]: the Bregman divergence of z . P z."""
+    return bregman(lambda z: jnp.vdot(z, precision @ z))
+
+
+def pairwise(distance):
+    """All distances between two sets of points: a function [M, D], [N, D] -> [M, N]."""
+    return jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
+
+
+def _unit(z):
+    """z scaled to length one, with a finite gradient at zero: [D] -> [D]."""
+    return z * jax.lax.rsqrt(jnp.maximum(jnp.vdot(z, z), 1e-12))

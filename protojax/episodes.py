@@ -1,0 +1,72 @@
+"""Data sets on the device, and the episodes that are drawn from them there.
+
+Nothing random is stored: a key names the episode. All functions run inside jit.
+
+Axis letters: L classes in the data set, I items per class.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+class Dataset(NamedTuple):
+    """Items by class; class l has its items in items[l, :counts[l]], the rest is padding."""
+
+    items: jax.Array  # [L, I, ...], uint8 images or float embeddings
+    counts: jax.Array  # int32 [L]
+    attributes: jax.Array | None = None  # [L, A], where classes come with meta-data
+
+
+class Episode(NamedTuple):
+    """One few-shot task. Support and query examples stand class by class."""
+
+    support: jax.Array  # [way * shot, ...]
+    support_labels: jax.Array  # int32 [way * shot], in 0 .. way - 1
+    query: jax.Array  # [way * query, ...]
+    query_labels: jax.Array  # int32 [way * query]
+    classes: jax.Array  # int32 [way], the classes' places in the data set
+
+
+def sample_episode(key, dataset, *, way, shot, query):
+    """Draw `way` classes and, of each, `shot` support and `query` other examples, all without replacement -> Episode.
+
+    Every chosen class must have at least shot + query items; whoever loads the data checks that.
+    """
+    class_key, item_key = jax.random.split(key)
+    classes = _choose(class_key, dataset.counts.shape[0], way)
+    item_keys = jax.random.split(item_key, way)
+    chosen = jax.vmap(lambda k, count: _choose(k, count, shot + query))(item_keys, dataset.counts[classes])
+
+    def gather(places):  # [way, n] -> [way * n, ...]
+        items = dataset.items[classes[:, None], places]
+        return items.reshape(-1, *items.shape[2:])
+
+    labels = jnp.arange(way, dtype=jnp.int32)
+    return Episode(
+        support=gather(chosen[:, :shot]),
+        support_labels=jnp.repeat(labels, shot),
+        query=gather(chosen[:, shot:]),
+        query_labels=jnp.repeat(labels, query),
+        classes=classes,
+    )
+
+
+def _choose(key, count, number):
+    """`number` different integers below `count`, every sequence of them equally likely -> int32 [number].
+
+    Floyd's algorithm: unlike that of sorting random ranks its cost does not grow with `count`, which may be traced.
+    """
+    least = count - number
+    draws = jax.random.randint(key, (number,), 0, least + 1 + jnp.arange(number))
+    places = jnp.arange(number)
+
+    def insert(i, chosen):  # a new draw goes to the front; in place of a repeated one, least + i goes right behind it
+        repeated = chosen == draws[i]
+        value = jnp.where(repeated.any(), least + i, draws[i])
+        place = jnp.where(repeated.any(), jnp.argmax(repeated) + 1, 0)
+        return jnp.where(places < place, chosen, jnp.where(places == place, value, jnp.roll(chosen, 1)))
+
+    return lax.fori_loop(0, number, insert, jnp.full((number,), -1, jnp.int32))
