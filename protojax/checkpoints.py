@@ -1,0 +1,129 @@
+"""Checkpoints that are either whole or not there: Orbax writes them, a digest shows damage when they are read.
+
+A checkpoint holds a tree of arrays and a record of it: the shape and type of every array and a digest of their bytes.
+Orbax writes to a temporary name and renames at the end, so an interrupted save leaves nothing that could be taken for a
+checkpoint. Whatever happens to the files afterwards is found by the digest, and the checkpoint before is used.
+"""
+
+import hashlib
+import re
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging
+from etils import epath
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written, read or used, in one line with the way out."""
+
+
+class Checkpoints:
+    """The newest few checkpoints of one training, each under the number of its step."""
+
+    def __init__(self, directory, *, keep=3):
+        self.directory = epath.Path(directory)
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def save(self, step, tree):
+        """Write a checkpoint of the tree."""
+        arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
+        try:
+            self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
+        except Exception as error:  # Orbax and its storage raise anything from OSError to XlaRuntimeError
+            raise CheckpointError(
+                f'cannot save step {step} in {self.directory} ({_first_line(error)}); free some space or choose '
+                'another --workdir, then start again: earlier checkpoints are intact'
+            ) from error
+
+    def restore(self, template):
+        """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
+
+        `template` is a tree with the shapes and types that are expected.
+        """
+        steps = self.steps()
+        for step in reversed(steps):
+            try:
+                tree = self._read(step, template)
+            except CheckpointError:
+                raise
+            except Exception as error:  # damage takes many forms
+                logging.warning('checkpoint %s is damaged (%s); trying the one before', step, _first_line(error))
+                continue
+            self._put_aside([later for later in steps if later > step])
+            return step, tree
+        if steps:
+            raise CheckpointError(
+                f'all checkpoints in {self.directory} are damaged (steps {", ".join(map(str, steps))}); '
+                'restore them from a backup, or delete the folder to begin anew'
+            )
+        return None
+
+    def steps(self):
+        """Steps that have a checkpoint, damaged or not, in order."""
+        names = [path.name for path in self.directory.iterdir()]
+        return sorted(int(name) for name in names if re.fullmatch(r'\d+', name))
+
+    def close(self):
+        self._manager.close()
+
+    def _read(self, step, template):
+        record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore())).record
+        _check_fit(record['arrays'], _shapes(template), self.directory)
+        blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
+        arguments = ocp.args.Composite(tree=ocp.args.StandardRestore(blank))
+        tree = self._manager.restore(step, args=arguments).tree
+        if _digest(tree) != record['digest']:
+            raise ValueError('its contents do not match their digest')
+        return tree
+
+    def _put_aside(self, steps):
+        """Rename damaged checkpoints, so that training can write these steps again and nothing is lost."""
+        if jax.process_index() == 0:
+            for step in steps:
+                folder = self.directory / str(step)
+                folder.rename(_free_name(folder))
+        if steps:
+            self._manager.reload()
+
+
+def _free_name(folder):
+    candidates = (folder.with_name(f'{folder.name}.damaged{"" if i == 0 else i}') for i in range(1000))
+    return next(name for name in candidates if not name.exists())
+
+
+def _record(tree):
+    return {'arrays': _shapes(tree), 'digest': _digest(tree)}
+
+
+def _shapes(tree):
+    """Path -> 'dtype[shape]' of every leaf."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): f'{np.dtype(leaf.dtype)}{list(leaf.shape)}' for path, leaf in leaves}
+
+
+def _digest(tree):
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _check_fit(found, expected, directory):
+    names = sorted(found.keys() | expected.keys())
+    differing = [n for n in names if found.get(n) != expected.get(n)]
+    if differing:
+        pairs = [(name, found.get(name, 'absent'), expected.get(name, 'absent')) for name in differing[:3]]
+        shown = '; '.join(f'{name}: {there} there, {here} here' for name, there, here in pairs)
+        raise CheckpointError(
+            f'the checkpoint in {directory} does not fit this program: {shown}'
+            f'{f" and {len(differing) - 3} more" if len(differing) > 3 else ""}; '
+            'use the version of protojax and the flags that wrote it, or another --workdir'
+        )
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,96 @@
+"""The paper's encoders as Linen modules: the four-block convolutional network and the maps of zero-shot learning.
+
+An encoder is used through two pure functions, `initialize` and `encode`, so that nothing else knows Linen.
+"""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from protojax import blocks as plain_blocks
+from protojax import cpu
+
+MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
+
+
+class ConvBlock(nn.Module):
+    """3x3 convolution, batch normalisation, ReLU, 2x2 max-pool: [N, H, W, C] -> [N, H//2, W//2, filters]."""
+
+    filters: int
+    scale_init: nn.initializers.Initializer
+    kernels: bool
+
+    @nn.compact
+    def __call__(self, x, *, train, axis_name=None):
+        # No bias in the convolution: the normalisation would take it away again.
+        kernel = self.param('kernel', nn.initializers.he_normal(), (3, 3, x.shape[-1], self.filters))
+        scale = self.param('scale', self.scale_init, (self.filters,))
+        bias = self.param('bias', nn.initializers.zeros, (self.filters,))
+        mean = self.variable('batch_stats', 'mean', jnp.zeros, (self.filters,))
+        var = self.variable('batch_stats', 'var', jnp.ones, (self.filters,))
+
+        blocks = cpu if self.kernels else plain_blocks
+        if not train:
+            return blocks.fixed_block(x, kernel, scale, bias, plain_blocks.Statistics(mean.value, var.value))
+        x, batch = blocks.batch_block(x, kernel, scale, bias, axis_name=axis_name)
+        if not self.is_initializing():
+            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * batch.mean
+            var.value = MOMENTUM * var.value + (1 - MOMENTUM) * batch.var
+        return x
+
+
+class Conv4(nn.Module):
+    """Four blocks on uint8 or 0-255 images: 28x28x1 -> 64 and 84x84x3 -> 1600 dimensions, [N, H, W, C] -> [N, D].
+
+    Pixels are scaled to 0-1, then to the given mean and deviation of each channel.
+    """
+
+    filters: int = 64
+    scale_init: str = 'ones'  # of the batch norms: 'ones' or, as when the paper was written, 'uniform' in [0, 1]
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    kernels: bool = True  # use the CPU kernels where they apply
+    dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
+
+    @nn.compact
+    def __call__(self, images, *, train=False, axis_name=None):
+        mean, std = (jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
+        x = ((images / 255 - mean) / std).astype(self.dtype)
+        scale_init = {'ones': nn.initializers.ones, 'uniform': nn.initializers.uniform(1.0)}[self.scale_init]
+        for _ in range(4):
+            x = ConvBlock(self.filters, scale_init, self.kernels)(x, train=train, axis_name=axis_name)
+        return x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+
+
+class LinearMap(nn.Module):
+    """One linear map [N, A] -> [N, dimensions], scaled to unit length if asked."""
+
+    dimensions: int = 1024
+    unit_length: bool = False
+
+    @nn.compact
+    def __call__(self, x, *, train=False, axis_name=None):
+        x = nn.Dense(self.dimensions)(x.astype(jnp.float32))
+        if self.unit_length:
+            x = x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), 1e-12))
+        return x
+
+
+def initialize(encoder, key, item_shape):
+    """Fresh parameters and running statistics for items of a shape -> params, batch_stats."""
+    variables = jax.jit(encoder.init)(key, jnp.zeros((1, *item_shape), jnp.uint8))
+    return variables['params'], variables.get('batch_stats', {})
+
+
+def encode(encoder, params, batch_stats, items, *, train=False, axis_name=None):
+    """Embeddings, and the running statistics after this batch: [N, ...] -> [N, D], batch_stats.
+
+    In training the statistics of the batch normalise it; with `axis_name` the batch is spread over that axis.
+    """
+    variables = {'params': params, 'batch_stats': batch_stats}
+    if not train:
+        return encoder.apply(variables, items), batch_stats
+    embeddings, updated = encoder.apply(variables, items, train=True, axis_name=axis_name, mutable=['batch_stats'])
+    return embeddings, updated.get('batch_stats', {})

@@ -1,0 +1,84 @@
+"""Evaluation: embed every item once, then run any number of episodes on the embeddings.
+
+With running statistics an embedding does not depend on the episode that it is drawn into, so nothing is embedded twice.
+Both parts are spread over the devices.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from protojax import classifiers
+from protojax.episodes import sample_episode
+from protojax.training import AXIS, parallelize
+
+EPISODES_AT_ONCE = 16  # per device: enough to fill the vector units, few enough to stay in the cache
+
+
+class Score(NamedTuple):
+    """What a classifier reaches in one setting."""
+
+    accuracy: float  # percent
+    ci95: float  # percent, half the width of the 95 % confidence interval
+    loss: float
+    episodes: int
+
+
+def embedder(embed, devices, *, batch_size=256):
+    """A function that embeds a whole data set: params, batch_stats, Dataset -> Dataset of embeddings.
+
+    `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time.
+    """
+
+    def embed_part(variables, items, start):
+        flat = items.reshape(-1, *items.shape[2:])
+        places = start + lax.axis_index(AXIS) * batch_size + jnp.arange(batch_size)
+        embeddings = embed(*variables, flat[places % flat.shape[0]])  # the last part begins again at the front
+        return lax.all_gather(embeddings, AXIS, tiled=True)
+
+    embed_part = parallelize(embed_part, devices)
+
+    def embed_all(params, batch_stats, dataset):
+        classes, size = dataset.items.shape[:2]
+        starts = range(0, classes * size, batch_size * len(devices))
+        parts = [embed_part((params, batch_stats), dataset.items, np.int32(start)) for start in starts]
+        embeddings = np.concatenate(parts)[: classes * size].reshape(classes, size, -1)
+        return dataset._replace(items=embeddings)
+
+    return embed_all
+
+
+def episode_scorer(classify, devices, *, way, shot, query, episodes):
+    """A function that scores a classifier on embedded items: params, Dataset, key -> Score.
+
+    `classify(params, queries, support, labels, way=way)` is pure and gives logits.
+    """
+    share = math.ceil(episodes / len(devices))
+
+    def score_episode(params, dataset, key):
+        episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
+        logits = classify(params, episode.query, episode.support, episode.support_labels, way=way)
+        labels = episode.query_labels
+        return classifiers.losses(logits, labels).mean(), classifiers.accuracies(logits, labels).mean()
+
+    def score_part(params, dataset, key):
+        numbers = lax.axis_index(AXIS) * share + jnp.arange(share)
+        score = lambda number: score_episode(params, dataset, jax.random.fold_in(key, number))  # noqa: E731
+        return lax.all_gather(lax.map(score, numbers, batch_size=EPISODES_AT_ONCE), AXIS, tiled=True)
+
+    score_part = parallelize(score_part, devices)
+
+    def score_all(params, dataset, key):
+        losses, accuracies = (np.asarray(x, np.float64)[:episodes] for x in score_part(params, dataset, key))
+        return Score(100 * float(accuracies.mean()), 100 * confidence(accuracies), float(losses.mean()), episodes)
+
+    return score_all
+
+
+def confidence(values):
+    """Half the width of the 95 % confidence interval of the mean of independent values: [N] -> []."""
+    return float(1.96 * np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
