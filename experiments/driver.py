@@ -1,0 +1,106 @@
+"""Runs an experiment from the data to the results: load, train or go on training, evaluate, write down."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments import report
+from experiments.fitting import adam, fit, fresh_fit
+from experiments.signals import StopSignals
+from experiments.workdir import Workdir, WorkdirError
+from protojax.checkpoints import Checkpoints
+from protojax.episodes import Dataset
+from protojax.training import place
+
+
+class Experiment(NamedTuple):
+    """What one data set brings to the driver."""
+
+    name: str
+    load: Callable[..., Any]  # config -> Data
+    problem: Callable[..., Any]  # config, Data -> Problem
+    paper: Callable[..., Any]  # config -> {setting: the paper's accuracy}
+    stand_in_episodes: int  # length of training on the stand-in, where a run need not be long to show that it works
+
+
+def run(config, experiment):
+    """Do or finish the experiment of a config -> results, as written to results.json."""
+    started = time.monotonic()
+    data = experiment.load(config)
+    say(f'protojax on {data.title}: {describe(data)}')
+    workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
+    problem = experiment.problem(config, data)
+    say(f'{len(problem.devices)} of {jax.device_count()} {jax.devices()[0].platform} devices; workdir {workdir.path}')
+    with StopSignals() as stop:
+        if config.evaluate_only:
+            variables = trained(config, problem, workdir)
+        else:
+            variables = train(config, experiment, problem, data, workdir, stop)
+    split = data.test if config.evaluate_on == 'test' else data.validation
+    scores = problem.test(*variables, place(on_host(split), problem.devices))
+    results = report.results(config, data, scores)
+    workdir.write_json('results.json', results)
+    workdir.add_seconds(time.monotonic() - started)
+    say(report.table(results, experiment.paper(config)))
+    return results
+
+
+def train(config, experiment, problem, data, workdir, stop):
+    """The stages of training -> params, batch_stats.
+
+    Where the number of episodes is not given, a first stage on the training classes finds the one with the least
+    validation loss, and a second one trains for as long on the validation classes too.
+    """
+    options = {'devices': problem.devices, 'workdir': workdir, 'stop': stop}
+    known = [data.train] if config.evaluate_on == 'validation' or not config.retrain else [data.train, data.validation]
+    episodes = config.episodes or (experiment.stand_in_episodes if data.synthetic else 0)
+    if not episodes:
+        training, validation = (place(on_host(split), problem.devices) for split in (data.train, data.validation))
+        best = fit(config, problem, training, validation, stage='search', episodes=0, **options).best
+        if len(known) == 1:
+            return best.params, best.batch_stats
+        episodes = max(int(best.step), 1) * config.episodes_per_step
+        say(f'least validation loss after {episodes} episodes; training anew on {len(known)} splits for as long')
+    training = place(on_host(*known), problem.devices)
+    state = fit(config, problem, training, None, stage='train', episodes=episodes, **options).state
+    return state.params, state.batch_stats
+
+
+def trained(config, problem, workdir):
+    """What an earlier run left in the workdir -> params, batch_stats."""
+    template = fresh_fit(problem.task, adam(config), jax.random.key(0))
+    for stage, part in (('train', 'state'), ('search', 'best')):
+        if (workdir.path / stage).exists():
+            found = Checkpoints(workdir.path / stage).restore(template)
+            if found is not None:
+                final = getattr(found[1], part)
+                return final.params, final.batch_stats
+    raise WorkdirError(f'{workdir.path} holds nothing trained; run without --evaluate_only first, or choose --workdir')
+
+
+def on_host(*splits):
+    """Splits as one data set: their classes one after the other."""
+    size = max(split.items.shape[1] for split in splits)
+    padded = [np.pad(s.items, [(0, 0), (0, size - s.items.shape[1])] + [(0, 0)] * (s.items.ndim - 2)) for s in splits]
+    attributes = None if splits[0].attributes is None else np.concatenate([s.attributes for s in splits])
+    return Dataset(np.concatenate(padded), np.concatenate([s.counts for s in splits]), attributes)
+
+
+def describe(data):
+    parts = {'train': data.train, 'validation': data.validation, 'test': data.test}
+    return ', '.join(f'{len(split.names)} {name} classes' for name, split in parts.items() if split is not None)
+
+
+def default_workdir(config, experiment, data):
+    """A name that tells runs apart, and stand-ins from real data."""
+    shot = f'-{config.shot}shot' if hasattr(config, 'shot') else ''
+    kind = 'synthetic-not-' if data.synthetic else ''
+    return f'runs/{kind}{experiment.name}-{config.way}way{shot}-seed{config.seed}'
+
+
+def say(line):
+    if jax.process_index() == 0:
+        print(line, flush=True)

@@ -1,0 +1,91 @@
+"""What the driver works with: a task of protojax with the devices that share it and the scores that are reported."""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from experiments.config import ConfigError
+from protojax.encoders import Conv4
+from protojax.evaluation import embedder, episode_scorer
+from protojax.tasks import Task, few_shot_task
+from protojax.training import usable_devices
+
+
+class Problem(NamedTuple):
+    """A task, its devices, and its two evaluations."""
+
+    task: Task
+    devices: list
+    validate: Callable[..., Any]  # params, batch_stats, Dataset -> Score
+    test: Callable[..., Any]  # params, batch_stats, Dataset -> {setting: Score}
+
+
+def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
+    """Episodes of classes with a few support examples each -> Problem."""
+    check_few_shot_sizes(config, data)
+    encoder = Conv4(
+        scale_init=config.scale_init,
+        mean=mean,
+        std=std,
+        kernels=config.kernels == 'auto',
+        dtype=jnp.dtype(config.precision),
+    )
+    task = few_shot_task(
+        encoder,
+        data.train.items.shape[2:],
+        way=config.way,
+        shot=config.shot,
+        query=config.query,
+        model=config.model,
+        distance=config.distance,
+        temperature=config.temperature,
+        per_class=config.prototypes_per_class,
+    )
+    images = config.way * (config.shot + config.query)
+    devices = usable_devices(images if config.episodes_per_step == 1 else config.episodes_per_step)
+    embed = embedder(task.embed, devices)
+    scorer = partial(episode_scorer, task.classify, devices, query=config.test_query)
+    score_validation = scorer(way=config.validation_way, shot=config.shot, episodes=config.validation_episodes)
+    validation_key, test_key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 1))
+
+    def validate(params, batch_stats, dataset):
+        return score_validation(params, embed(params, batch_stats, dataset), validation_key)
+
+    def test(params, batch_stats, dataset):
+        embedded = embed(params, batch_stats, dataset)
+        scores = {}
+        for way, shot in itertools.product(config.test_way, config.test_shot):
+            score = scorer(way=way, shot=shot, episodes=config.test_episodes)
+            scores[f'{way}-way {shot}-shot'] = score(params, embedded, test_key)
+        return scores
+
+    return Problem(task, devices, validate, test)
+
+
+def check_few_shot_sizes(config, data):
+    """Raise where an episode asks for more classes, or more examples of a class, than there are."""
+    check_episodes(data.train, 'training', way=config.way, items=config.shot + config.query, flags=('way', 'query'))
+    if not config.episodes and not data.synthetic:
+        items, flags = config.shot + config.test_query, ('validation_way', 'test_query')
+        check_episodes(data.validation, 'validation', way=config.validation_way, items=items, flags=flags)
+    final = data.test if config.evaluate_on == 'test' else data.validation
+    items = max(config.test_shot) + config.test_query
+    check_episodes(final, config.evaluate_on, way=max(config.test_way), items=items, flags=('test_way', 'test_query'))
+
+
+def check_episodes(split, name, *, way, items, flags):
+    """Raise where a split has fewer than `way` classes or a class of fewer than `items`, naming the flags to lower."""
+    if split is None:
+        raise ConfigError(f'there are no {name} classes in these data; prepare them from a --source that has them')
+    if way > len(split.names):
+        raise ConfigError(f'--{flags[0]}={way}, but there are {len(split.names)} {name} classes; lower --{flags[0]}')
+    smallest = int(split.counts.argmin())
+    if items > split.counts[smallest]:
+        raise ConfigError(
+            f'shot + query = {items}, but the {name} class {split.names[smallest]} has {split.counts[smallest]} items; '
+            f'lower --{flags[1]}'
+        )

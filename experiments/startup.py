@@ -1,0 +1,74 @@
+"""How every binary begins and ends: flags, devices, caches, and errors in one line."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+from absl import app, logging
+
+from experiments.config import ConfigError, define_flags, from_flags
+from experiments.driver import run
+from experiments.fitting import Diverged, Interrupted
+from experiments.workdir import WorkdirError
+from protojax.checkpoints import CheckpointError
+from protojax.datasets.split import DataError
+
+ERRORS = (ConfigError, DataError, WorkdirError, CheckpointError, Diverged)
+
+
+def launch(recipe, experiment):
+    """Run an experiment as a program whose flags change the recipe."""
+    define_flags(recipe)
+    app.run(lambda argv: main(argv, recipe, experiment))
+
+
+def main(argv, recipe, experiment):
+    """Exit code 0, or a one-line error and another code."""
+    try:
+        if len(argv) > 1:
+            raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
+        config = from_flags(recipe)
+        quiet_logs()
+        set_compilation_cache(config)
+        join_job(config)
+        run(config, experiment)
+    except Interrupted as interruption:
+        print(f'\n{interruption}:\n  {command()}', file=sys.stderr)
+        return 128 + signal.SIGINT
+    except ERRORS as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def quiet_logs():
+    """Libraries report each save and load at level INFO; users want warnings only."""
+    logging.set_verbosity(logging.WARNING)
+
+
+def set_compilation_cache(config):
+    """Keep compiled programs between runs, so that the second start is quick."""
+    if config.compilation_cache == 'off':
+        return
+    cache = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
+    folder = cache / 'protojax' / 'xla' if config.compilation_cache == 'auto' else Path(config.compilation_cache)
+    jax.config.update('jax_compilation_cache_dir', str(folder.expanduser()))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
+
+
+def join_job(config):
+    """Connect to the other processes of the job, where there are any. TPU pods know their processes by themselves."""
+    on_pod = len(os.environ.get('TPU_WORKER_HOSTNAMES', '').split(',')) > 1
+    if config.coordinator_address:
+        jax.distributed.initialize(config.coordinator_address, config.num_processes, config.process_id)
+    elif on_pod:
+        jax.distributed.initialize()
+
+
+def command():
+    """The command line that started this program."""
+    module = sys.modules['__main__'].__spec__
+    program = f'python -m {module.name}' if module else f'python {sys.argv[0]}'
+    return ' '.join([program, *sys.argv[1:]])

@@ -1,0 +1,132 @@
+"""The folder of one run: its lock, its configuration, its metrics and its results.
+
+config.json      the configuration; another one is refused
+metrics.jsonl    a line per report, the same bytes however often the run was interrupted
+tensorboard/     the same for TensorBoard
+search/, train/  checkpoints of the two stages
+results.json     the final table; timing.json: how long it took, and on what
+"""
+
+import fcntl
+import json
+import os
+import platform
+from pathlib import Path
+
+import jax
+import tensorboardX
+
+from experiments.config import differing_fields, to_json
+
+
+class WorkdirError(RuntimeError):
+    """A workdir that cannot be used, in one line with the way out."""
+
+
+class Workdir:
+    """An open, locked workdir. In a job of several processes only the first one writes."""
+
+    def __init__(self, path, config, dataset):
+        self.path = Path(path).expanduser().absolute()
+        self.writes = jax.process_index() == 0
+        if self.writes:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = self._acquire_lock()
+                self._check_config(config, dataset)
+            except OSError as error:
+                reason = error.strerror or error
+                raise WorkdirError(f'cannot write to {self.path} ({reason}); choose another --workdir') from error
+
+    def write_json(self, name, value):
+        """Write a file whole or not at all."""
+        if self.writes:
+            replace_file(self.path / name, json.dumps(value, indent=2) + '\n')
+
+    def read_json(self, name, default=None):
+        file = self.path / name
+        return json.loads(file.read_text()) if file.exists() else default
+
+    def add_seconds(self, seconds):
+        """Add to the time that the run has taken, over all its starts."""
+        timing = self.read_json('timing.json', {'seconds': 0.0})
+        devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+        seconds = round(timing['seconds'] + seconds, 1)
+        self.write_json('timing.json', {'seconds': seconds, 'devices': devices, 'processor': processor()})
+
+    def _acquire_lock(self):
+        lock = open(self.path / '.lock', 'w')  # noqa: SIM115 - held until the process ends, however it ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkdirError(f'another run is using {self.path}; wait for it or choose another --workdir') from None
+        return lock
+
+    def _check_config(self, config, dataset):
+        saved = self.read_json('config.json')
+        now = {**to_json(config), 'dataset': dataset}
+        if saved is None:
+            return replace_file(self.path / 'config.json', json.dumps(now, indent=2) + '\n')
+        differing = differing_fields(config, saved)
+        if saved.get('dataset') != dataset:
+            differing['dataset'] = (saved.get('dataset'), dataset)
+        if differing:
+            shown = ', '.join(f'{name} ({was!r} there, {is_!r} now)' for name, (was, is_) in differing.items())
+            raise WorkdirError(f'{self.path} belongs to another configuration: {shown}; choose another --workdir')
+
+
+class Metrics:
+    """Metrics of one stage as JSON lines and TensorBoard events, taken up again at the episode of a checkpoint."""
+
+    def __init__(self, workdir, stage, episode):
+        self.stage, self.writes = stage, workdir.writes
+        if self.writes:
+            path = workdir.path / 'metrics.jsonl'
+            self._rewind(path, episode)
+            self._file = open(path, 'a')  # noqa: SIM115 - open as long as the stage
+            self._board = tensorboardX.SummaryWriter(str(workdir.path / 'tensorboard' / stage), purge_step=episode + 1)
+
+    def write(self, episode, split, **values):
+        """Report values of a split at an episode; on the disk when this returns."""
+        if not self.writes:
+            return
+        self._file.write(json.dumps({'stage': self.stage, 'episode': episode, 'split': split, **values}) + '\n')
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        for name, value in values.items():
+            self._board.add_scalar(f'{split}/{name}', value, episode)
+
+    def close(self):
+        if self.writes:
+            self._file.close()
+            self._board.close()
+
+    def _rewind(self, path, episode):
+        """Drop the lines that come after the checkpoint: they will be written again."""
+        if path.exists():
+            complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith('\n')]
+            kept = [line for line in complete if self._is_before(json.loads(line), episode)]
+            replace_file(path, ''.join(kept))
+
+    def _is_before(self, line, episode):
+        return line['stage'] != self.stage or line['episode'] <= episode
+
+
+def replace_file(path, text):
+    """Write a file so that it is seen either as it was or whole, also after a crash."""
+    temporary = path.with_name(f'.{path.name}.tmp')
+    with open(temporary, 'w') as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def processor():
+    """Name of this machine's processor and its number of cores."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path('/proc/cpuinfo')
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith('model name')]
+        name = lines[0].split(':')[1].strip() if lines else name
+    return f'{name}, {os.cpu_count()} cores'
