@@ -67,22 +67,32 @@ def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]
         return stand_in
 
 
-def load(make: Make, *, source: Paths | None, data_dir: str | os.PathLike | None, fetch: Fetch) -> dict[str, Split]:
-    """The splits of make(data_dir=, source=), prepared first where need be; without a source, whatever is prepared."""
+def load(
+    make: Make,
+    *,
+    source: Paths | None,
+    data_dir: str | os.PathLike | None,
+    fetch: Fetch,
+    wanted: Sequence[str] | None = None,
+) -> dict[str, Split]:
+    """The splits of make(data_dir=, source=), prepared first where need be; without a source, whatever is prepared.
+
+    wanted: names of the splits to read, where that is not all.
+    """
     if '://' in str(data_dir):
         raise DataError(f'--data_dir={data_dir} is not a folder of this machine; choose one that is')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
     mark = fingerprint(source) if source else None
     folder = builder_folder(make, root)
-    splits, damage = read(make, root, folder, mark)
+    splits, damage = read(make, root, folder, mark, wanted)
     if splits is None:
         with writing(folder):
             source = source or fetch_again(fetch, root, folder, damage)
             with alone(folder.parent):
-                splits, damage = read(make, root, folder, mark)  # another process may just have prepared them
+                splits, damage = read(make, root, folder, mark, wanted)  # another process may just have prepared them
                 if splits is None:
                     prepare(make, source, folder)
-                    splits, damage = read(make, root, folder, None)
+                    splits, damage = read(make, root, folder, None, wanted)
     if splits is None:
         raise DataError(f'{folder} cannot be read back ({damage}); remove it, or choose another --data_dir')
     return splits
@@ -94,8 +104,10 @@ def builder_folder(make: Make, root: pathlib.Path) -> pathlib.Path:
     return root / pathlib.Path(make(data_dir=nowhere, source=None).data_dir).relative_to(nowhere)
 
 
-def read(make: Make, root: pathlib.Path, folder: pathlib.Path, mark: str | None) -> tuple[dict[str, Split] | None, str]:
-    """All splits, or None and what is wrong with them: '' if none are there, or none of the source with this mark."""
+def read(
+    make: Make, root: pathlib.Path, folder: pathlib.Path, mark: str | None, wanted: Sequence[str] | None
+) -> tuple[dict[str, Split] | None, str]:
+    """The wanted splits, or None and what is wrong with them: '' if none are there, or of another source than mark."""
     if not folder.exists():
         return None, ''
     try:
@@ -105,7 +117,8 @@ def read(make: Make, root: pathlib.Path, folder: pathlib.Path, mark: str | None)
         sources = {name: builder.as_data_source(split=name) for name in builder.info.splits}
         if not sources:
             return None, 'it names no splits'
-        return {name: stack([records[k] for k in range(len(records))]) for name, records in sources.items()}, ''
+        names = [name for name in sources if wanted is None or name in wanted]
+        return {name: stack([sources[name][k] for k in range(len(sources[name]))]) for name in names}, ''
     except Exception as error:  # array_record, protobuf and TFDS have no error in common
         return None, one_line(error)
 

@@ -1,0 +1,103 @@
+"""miniImageNet: 100 classes of 600 colour images of 84x84, divided 64 / 16 / 20 (Ravi and Larochelle 2017).
+
+The images may not be passed on, so there is no download: --source names what the user has. Fewer images per class and
+any of the three splits will do; the classes of a split must be complete.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from protojax.datasets import preparing
+from protojax.datasets.miniimagenet_files import open_source
+from protojax.datasets.miniimagenet_forms import Classes
+from protojax.datasets.shapes import shapes
+from protojax.datasets.split import Data, DataError, Split
+
+CLASSES = {'train': 64, 'validation': 16, 'test': 20}
+
+
+def load(
+    *,
+    data: str = 'auto',
+    source: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike | None = None,
+    splits: Sequence[str] = tuple(CLASSES),
+) -> Data:
+    """miniImageNet in memory, items uint8 [classes, images, 84, 84, 3]; splits not asked for or not there are None.
+
+    data: 'real', 'synthetic' (coloured shapes) or 'auto', which is synthetic where no real data were given.
+    source: folder, archive, folder of archives or pickle to prepare from; afterwards it is not needed.
+    """
+    found = preparing.choose(data, real=functools.partial(real, source, data_dir, splits), synthetic=shapes)
+    return found._replace(**{name: None for name in CLASSES if name not in splits})
+
+
+def real(source, data_dir, splits: Sequence[str]) -> Data:
+    """miniImageNet as prepared, or prepared now from source."""
+    path = pathlib.Path(source).expanduser() if source else None
+    if path and not path.exists():
+        raise DataError(f'--source={source} does not exist')
+    paths = [path] if path else None
+    found = preparing.load(MiniImageNet, source=paths, data_dir=data_dir, fetch=fetch, wanted=splits)
+    return Data('miniImageNet', False, *(found.get(name) for name in CLASSES))
+
+
+def fetch(root: pathlib.Path) -> preparing.Paths:
+    raise preparing.Missing(
+        f'miniImageNet is not prepared in {root} and has no public address; give yours with --source'
+    )
+
+
+class MiniImageNet(preparing.Builder):
+    """One record per class."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    FEATURES = {'items': tfds.features.Tensor(shape=(None, 84, 84, 3), dtype=np.uint8, encoding='bytes')}
+
+    def download_and_prepare(self, **kwargs):
+        """As of every builder; the source is opened once and stays open until the last image is read."""
+        with open_source(self.source[0]) as (self.classes, place):
+            check(self.classes, self.source[0])
+            preparing.say(f'miniImageNet: {", ".join(map(count, self.classes, self.classes.values()))}; {place}')
+            super().download_and_prepare(**kwargs)
+        self.classes = {}  # let go of the source's memory, before the records are read
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(classes) for split, classes in self.classes.items()}
+
+    def _generate_examples(self, classes: Classes) -> Iterator[tuple[str, dict]]:
+        for name, own in classes.items():
+            yield name, {'name': name, 'items': own.images()}
+
+
+def check(splits: dict[str, Classes], source) -> None:
+    """A class lies in one split, and a split has all its classes: results on others are not comparable."""
+    owner = {}
+    for split, classes in splits.items():
+        if len(classes) != CLASSES[split]:
+            raise DataError(f'{source} has {len(classes)} classes in {split}, not {CLASSES[split]}; complete it')
+        for name in classes:
+            if owner.setdefault(name, split) != split:
+                raise DataError(f'{source}: class {name!r} is in both {owner[name]} and {split}; take it out of one')
+
+
+def count(split: str, classes: Classes) -> str:
+    """'train 64 classes of 150 images', for the user to see what there is."""
+    counts = sorted({own.count for own in classes.values()})
+    return f'{split} {len(classes)} classes of {"-".join(map(str, counts[:: max(1, len(counts) - 1)]))} images'
+
+
+def channel_statistics(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each channel over all images of a split, in units of x / 255: float32 [3], [3]."""
+    histogram = np.zeros((3, 256), np.int64)  # exact, and class by class: no copy of the images as numbers
+    for items, images in zip(split.items, split.counts, strict=True):
+        for channel in range(3):
+            histogram[channel] += np.bincount(items[:images, ..., channel].reshape(-1), minlength=256)
+    values, weights = np.arange(256) / 255, histogram / histogram.sum(1, keepdims=True)
+    mean = weights @ values
+    return mean.astype(np.float32), np.sqrt(weights @ values**2 - mean**2).astype(np.float32)

@@ -1,0 +1,110 @@
+"""NumPy arrays in pickles: what NumPy's functions would make of the arguments there, with every size checked.
+
+A pickled array is a call of `_reconstruct`, whose result is later given shape, type and bytes; its type is a call of
+`dtype`, whose result is later given a byte order. None of these functions is called here: the calls are recognised.
+"""
+
+import codecs
+from typing import NamedTuple
+
+import numpy as np
+
+CHUNK = 1 << 24
+DTYPES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8'))
+
+
+class Damaged(Exception):
+    """Why a pickle cannot be read."""
+
+
+class Global(NamedTuple):
+    """One of the few functions and classes that array pickles refer to; never called."""
+
+    name: str
+
+
+class Text(NamedTuple):
+    """A long string that is left in the file: array data in disguise."""
+
+    utf8: memoryview
+
+
+class Dtype:
+    """A type of array elements, whose byte order may still change."""
+
+    def __init__(self, code):
+        if code not in DTYPES:
+            raise Damaged(f'an array has type {code[:20]!r}')
+        self.code, self.order = code, '='
+
+
+class Unbuilt:
+    """An array whose contents are still to come."""
+
+    array: np.ndarray | None = None
+
+
+def _globals():
+    admitted = {('numpy', 'ndarray'): 'ndarray', ('numpy', 'dtype'): 'dtype', ('_codecs', 'encode'): 'encode'}
+    for core in ('numpy.core', 'numpy._core'):
+        admitted |= {(f'{core}.multiarray', '_reconstruct'): 'reconstruct', (f'{core}.multiarray', 'scalar'): 'scalar'}
+        admitted[f'{core}.numeric', '_frombuffer'] = 'frombuffer'
+    return {key: Global(name) for key, name in admitted.items()}
+
+
+GLOBALS = _globals()
+
+
+def find(module, name):
+    """What stands for module.name, if that is one of the few."""
+    if not (isinstance(module, str) and isinstance(name, str)):
+        raise Damaged('it refers to something without a name')
+    if (module, name) not in GLOBALS:
+        raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
+    return GLOBALS[module, name]
+
+
+def call(function, arguments, spend):
+    """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
+    match function, arguments:
+        case Global('reconstruct'), (Global('ndarray'), *_):
+            return Unbuilt()
+        case Global('dtype'), (str(code), *_):
+            return Dtype(code)
+        case Global('encode'), (Text(text) | str(text), 'latin1' | 'latin-1'):
+            spend(len(text))
+            return text.encode('latin1') if isinstance(text, str) else latin1(text)
+        case Global('scalar'), (Dtype() as dtype, data):
+            return array(data, dtype, (), False).item()
+        case Global('frombuffer'), (data, Dtype() as dtype, tuple(shape), 'C' | 'F' as order):
+            return array(data, dtype, shape, order == 'F')
+    raise Damaged('it calls a function in an unknown way')
+
+
+def build(value, state):
+    """The value after its state is set: an array gets its contents, a type its byte order."""
+    match value, state:
+        case Unbuilt(array=None), (int(), tuple(shape), Dtype() as dtype, fortran, data):
+            value.array = array(data, dtype, shape, fortran is True or fortran == 1)
+            return value.array
+        case Dtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
+            value.order = order
+            return value
+    raise Damaged('it sets the state of an unknown object')
+
+
+def array(data, dtype, shape, fortran):
+    """An array on given bytes, which are as many as its shape says."""
+    data = data.encode('latin1') if isinstance(data, str) else data  # a short string of Python 2
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise Damaged('an array has an impossible shape')
+    return np.frombuffer(data, dtype.order + dtype.code).reshape(shape, order='F' if fortran else 'C')
+
+
+def latin1(utf8):
+    """Bytes that Python 3 stored as text in protocol 2; in pieces, as a whole array of text needs much memory."""
+    decoder, data = codecs.getincrementaldecoder('utf-8')(), bytearray()
+    for start in range(0, len(utf8), CHUNK):
+        data += decoder.decode(utf8[start : start + CHUNK]).encode('latin1')
+    decoder.decode(b'', final=True)
+    return data
