@@ -42,8 +42,8 @@ class Config:
     query: int = option(5, 'Query examples per class and training episode (N_Q).', minimum=1)
     episodes: int = option(
         0,
-        'Training episodes. 0: the validation loss chooses (see --patience), then training starts again on the classes '
-        'of train and validation together for that many, if --retrain. On a stand-in 0 means a short run.',
+        'Training episodes; 0: the validation loss chooses (see --patience and --retrain), but a run on a stand-in '
+        'is short.',
         minimum=0,
     )
     episodes_per_step: int = option(1, 'Episodes whose gradients are averaged for one update. Paper: 1.', minimum=1)
@@ -54,7 +54,11 @@ class Config:
     patience: int = option(
         200, 'Looks without a better validation loss before training stops. Official: 200.', minimum=1
     )
-    retrain: bool = option(True, 'After the validation loss chose the length, train anew on train+validation classes.')
+    retrain: bool = option(
+        True,
+        'The final model is trained anew on the classes of train and validation, for as long as --episodes or the '
+        'validation loss says. Otherwise it is the one with the least validation loss.',
+    )
     evaluate_on: str = option(
         'test',
         'Classes of the final table. "validation" trains on the training classes alone and never looks at the test '
@@ -79,6 +83,10 @@ class Config:
     coordinator_address: str = option('', 'host:port of process 0 in a job of several processes.', identity=False)
     num_processes: int = option(0, 'Processes in the job (0: one, or what a TPU pod says).', minimum=0, identity=False)
     process_id: int = option(0, 'Number of this process in the job.', minimum=0, identity=False)
+
+    def resolved(self):
+        """The config with every value filled in that depends on others."""
+        return self
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -139,6 +147,13 @@ class FewShotConfig(Config):
             raise ConfigError(
                 '--model=matching has no prototypes: leave out --prototypes_per_class and --distance=diagonal'
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotConfig(Config):
+    """Learning to classify from meta-data of the classes."""
+
+    dimensions: int = option(1024, 'Dimensions of the space that images and attributes are mapped to.', minimum=1)
 
 
 def define_flags(recipe):

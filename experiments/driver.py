@@ -31,8 +31,8 @@ def run(config, experiment):
     started = time.monotonic()
     data = experiment.load(config)
     say(f'protojax on {data.title}: {describe(data)}')
+    problem = experiment.problem(config, data)  # before the workdir, which a config that does not fit must not claim
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
-    problem = experiment.problem(config, data)
     say(f'{len(problem.devices)} of {jax.device_count()} {jax.devices()[0].platform} devices; workdir {workdir.path}')
     with StopSignals() as stop:
         if config.evaluate_only:
@@ -51,19 +51,19 @@ def run(config, experiment):
 def train(config, experiment, problem, data, workdir, stop):
     """The stages of training -> params, batch_stats.
 
-    Where the number of episodes is not given, a first stage on the training classes finds the one with the least
-    validation loss, and a second one trains for as long on the validation classes too.
+    The search trains on the training classes and keeps the state with the least validation loss. With `retrain` only
+    its length counts, which `episodes` may also give: the final model trains as long on the validation classes too.
     """
     options = {'devices': problem.devices, 'workdir': workdir, 'stop': stop}
-    known = [data.train] if config.evaluate_on == 'validation' or not config.retrain else [data.train, data.validation]
+    known = [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
     episodes = config.episodes or (experiment.stand_in_episodes if data.synthetic else 0)
-    if not episodes:
+    if not (config.retrain and episodes):
         training, validation = (place(on_host(split), problem.devices) for split in (data.train, data.validation))
-        best = fit(config, problem, training, validation, stage='search', episodes=0, **options).best
-        if len(known) == 1:
+        best = fit(config, problem, training, validation, stage='search', episodes=episodes, **options).best
+        if not config.retrain or config.evaluate_on == 'validation':
             return best.params, best.batch_stats
         episodes = max(int(best.step), 1) * config.episodes_per_step
-        say(f'least validation loss after {episodes} episodes; training anew on {len(known)} splits for as long')
+        say(f'least validation loss after {episodes} episodes; training anew on train+validation for as long')
     training = place(on_host(*known), problem.devices)
     state = fit(config, problem, training, None, stage='train', episodes=episodes, **options).state
     return state.params, state.batch_stats

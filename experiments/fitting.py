@@ -41,7 +41,7 @@ class Diverged(RuntimeError):
 
 
 def fit(config, problem, dataset, validation, *, stage, episodes, devices, workdir, stop):
-    """Train for some episodes, or with `episodes` 0 until the loss on `validation` has long been no better -> Fit.
+    """Train for some episodes (0: no limit), or until the loss on `validation` has long been no better -> Fit.
 
     Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise Interrupted.
     """
@@ -59,9 +59,8 @@ def fit(config, problem, dataset, validation, *, stage, episodes, devices, workd
         return step % (interval // per_step) == 0
 
     def finished():
-        if episodes:
-            return step * per_step >= episodes
-        return (step - int(best.step)) * per_step >= patience
+        exhausted = validation is not None and (step - int(best.step)) * per_step >= patience
+        return exhausted or (episodes and step * per_step >= episodes)
 
     with Progress(stage, episodes, done=step * per_step, quiet=not workdir.writes) as bar:
         while not finished():

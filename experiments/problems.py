@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from experiments.config import ConfigError
-from protojax.encoders import Conv4
-from protojax.evaluation import embedder, episode_scorer
-from protojax.tasks import Task, few_shot_task
+from protojax.encoders import Conv4, LinearMap
+from protojax.evaluation import embedder, episode_scorer, zero_shot_scorer
+from protojax.tasks import Task, few_shot_task, zero_shot_task
 from protojax.training import usable_devices
 
 
@@ -45,8 +45,7 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
         temperature=config.temperature,
         per_class=config.prototypes_per_class,
     )
-    images = config.way * (config.shot + config.query)
-    devices = usable_devices(images if config.episodes_per_step == 1 else config.episodes_per_step)
+    devices = shared_by(config, config.way * (config.shot + config.query))
     embed = embedder(task.embed, devices)
     scorer = partial(episode_scorer, task.classify, devices, query=config.test_query)
     score_validation = scorer(way=config.validation_way, shot=config.shot, episodes=config.validation_episodes)
@@ -66,10 +65,40 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
     return Problem(task, devices, validate, test)
 
 
+def zero_shot_problem(config, data):
+    """Episodes of classes that are known by their attributes alone -> Problem."""
+    check_episodes(data.train, 'training', way=config.way, items=config.query, flags=('way', 'query'))
+    image_map = LinearMap(config.dimensions)
+    attribute_map = LinearMap(config.dimensions, unit_length=True)
+    item_shape, attributes = data.train.items.shape[2:], data.train.attributes.shape[1]
+    task = zero_shot_task(image_map, attribute_map, item_shape, attributes, way=config.way, query=config.query)
+    devices = shared_by(config, config.way * config.query)
+    embed = embedder(task.embed, devices)
+    score = zero_shot_scorer(task.classify, devices)
+
+    def test(params, batch_stats, dataset):
+        per_image, per_class = score(params, embed(params, batch_stats, dataset))
+        way = dataset.counts.shape[0]
+        return {f'{way}-way per image': per_image, f'{way}-way per class': per_class}
+
+    def validate(params, batch_stats, dataset):
+        return next(iter(test(params, batch_stats, dataset).values()))
+
+    return Problem(task, devices, validate, test)
+
+
+def shared_by(config, items):
+    """The devices for episodes of that many items."""
+    try:
+        return usable_devices(items if config.episodes_per_step == 1 else config.episodes_per_step)
+    except ValueError as error:
+        raise ConfigError(f'{error}; change --way, --shot, --query or --episodes_per_step') from error
+
+
 def check_few_shot_sizes(config, data):
     """Raise where an episode asks for more classes, or more examples of a class, than there are."""
     check_episodes(data.train, 'training', way=config.way, items=config.shot + config.query, flags=('way', 'query'))
-    if not config.episodes and not data.synthetic:
+    if not (config.retrain and (config.episodes or data.synthetic)):
         items, flags = config.shot + config.test_query, ('validation_way', 'test_query')
         check_episodes(data.validation, 'validation', way=config.validation_way, items=items, flags=flags)
     final = data.test if config.evaluate_on == 'test' else data.validation

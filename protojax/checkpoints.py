@@ -28,7 +28,8 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def save(self, step, tree):
-        """Write a checkpoint of the tree."""
+        """Write a checkpoint of the tree, which every process of a job holds whole."""
+        tree = jax.device_get(tree)
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)

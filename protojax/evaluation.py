@@ -79,6 +79,32 @@ def episode_scorer(classify, devices, *, way, shot, query, episodes):
     return score_all
 
 
+def zero_shot_scorer(classify, devices):
+    """A function that scores all images at once: params, Dataset of embeddings -> Score per image, per class.
+
+    `classify(params, queries, attributes)` is pure and gives logits. The score per class is the mean over classes.
+    """
+
+    def score_class(params, dataset, label):
+        logits = classify(params, dataset.items[label], dataset.attributes)
+        labels = jnp.full(logits.shape[0], label)
+        return classifiers.losses(logits, labels), classifiers.accuracies(logits, labels)
+
+    def score_part(params, dataset):
+        return lax.map(lambda label: score_class(params, dataset, label), jnp.arange(dataset.counts.shape[0]))
+
+    score_part = parallelize(score_part, devices)
+
+    def score_all(params, dataset):
+        losses, correct = (np.asarray(x, np.float64) for x in score_part(params, dataset))  # [classes, items]
+        real = np.arange(losses.shape[1])[None] < np.asarray(dataset.counts)[:, None]
+        loss, images = float(losses[real].mean()), correct[real]
+        classes = np.array([row[:count].mean() for row, count in zip(correct, dataset.counts, strict=True)])
+        return tuple(Score(100 * float(v.mean()), 100 * confidence(v), loss, 1) for v in (images, classes))
+
+    return score_all
+
+
 def confidence(values):
     """Half the width of the 95 % confidence interval of the mean of independent values: [N] -> []."""
     return float(1.96 * np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

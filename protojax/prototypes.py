@@ -36,9 +36,11 @@ def clustered_prototypes(embeddings, labels, *, way, per_class, iterations=10):
     A class with fewer than K distinct points has some of its prototypes twice.
     """
 
+    points = jnp.asarray(embeddings)
+
     def one_class(label):
         members = labels == label
-        return _k_means(embeddings, members, _spread_points(embeddings, members, per_class), iterations)
+        return _k_means(points, members, _spread_points(points, members, per_class), iterations)
 
     return jax.vmap(one_class)(jnp.arange(way))
 

@@ -1,0 +1,33 @@
+"""CUB-200-2011: zero-shot classification of birds from attributes of their classes (section 3.3 of the paper).
+
+    python -m experiments.cub
+
+maps image features and attributes to one space by a linear map each. CUB has no features, so give yours once with
+--source.
+"""
+
+from experiments.config import ZeroShotConfig
+from experiments.driver import Experiment
+from experiments.problems import zero_shot_problem
+from experiments.startup import launch
+from protojax.datasets import cub
+
+RECIPE = ZeroShotConfig(way=50, query=10, learning_rate=1e-4, halve_every=0, weight_decay=1e-5)
+
+PAPER = {'50-way per image': 54.6}  # table 3
+
+
+def load(config):
+    return cub.load(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
+
+
+EXPERIMENT = Experiment(
+    name='cub',
+    load=load,
+    problem=zero_shot_problem,
+    paper=lambda config: PAPER,
+    stand_in_episodes=2000,
+)
+
+if __name__ == '__main__':
+    launch(RECIPE, EXPERIMENT)
