@@ -6,6 +6,8 @@ checkpoint. Whatever happens to the files afterwards is found by the digest, and
 """
 
 import hashlib
+import json
+import os
 import re
 
 import jax
@@ -25,12 +27,19 @@ class Checkpoints:
     def __init__(self, directory, *, keep=3):
         self.directory = epath.Path(directory)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        try:
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+        except OSError as error:
+            raise CheckpointError(
+                f'cannot use {self.directory} ({_first_line(error)}); choose another --workdir'
+            ) from error
 
     def save(self, step, tree):
         """Write a checkpoint of the tree, which every process of a job holds whole."""
         tree = jax.device_get(tree)
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
+        level = logging.get_verbosity()
+        logging.set_verbosity(logging.FATAL)  # what goes wrong is raised here; the threads of Orbax need not log it too
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
         except Exception as error:  # Orbax and its storage raise anything from OSError to XlaRuntimeError
@@ -38,6 +47,8 @@ class Checkpoints:
                 f'cannot save step {step} in {self.directory} ({_first_line(error)}); free some space or choose '
                 'another --workdir, then start again: earlier checkpoints are intact'
             ) from error
+        finally:
+            logging.set_verbosity(level)
 
     def restore(self, template):
         """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
@@ -72,6 +83,8 @@ class Checkpoints:
 
     def _read(self, step, template):
         record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore())).record
+        if record['seal'] != _seal(record['arrays'], record['digest']):
+            raise ValueError('its record does not match its seal')
         _check_fit(record['arrays'], _shapes(template), self.directory)
         blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
         arguments = ocp.args.Composite(tree=ocp.args.StandardRestore(blank))
@@ -96,7 +109,13 @@ def _free_name(folder):
 
 
 def _record(tree):
-    return {'arrays': _shapes(tree), 'digest': _digest(tree)}
+    arrays, digest = _shapes(tree), _digest(tree)
+    return {'arrays': arrays, 'digest': digest, 'seal': _seal(arrays, digest)}
+
+
+def _seal(arrays, digest):
+    """Digest of the record itself: a damaged one must not pass for a checkpoint of another program."""
+    return hashlib.sha256(json.dumps([arrays, digest], sort_keys=True).encode()).hexdigest()
 
 
 def _shapes(tree):
@@ -127,4 +146,7 @@ def _check_fit(found, expected, directory):
 
 
 def _first_line(error):
+    code = re.search(r"os_error_code='(\d+)'", str(error))  # where storage says it at the end of a long line
+    if code:
+        return os.strerror(int(code[1]))
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -69,4 +69,4 @@ def _choose(key, count, number):
         place = jnp.where(repeated.any(), jnp.argmax(repeated) + 1, 0)
         return jnp.where(places < place, chosen, jnp.where(places == place, value, jnp.roll(chosen, 1)))
 
-    return lax.fori_loop(0, number, insert, jnp.full((number,), -1, jnp.int32))
+    return lax.fori_loop(0, number, insert, jnp.full_like(draws, -1))

@@ -52,12 +52,36 @@ def embedder(embed, devices, *, batch_size=256):
     return embed_all
 
 
+def statistics_pass(statistics, devices, *, batches=8, batch_size=1024):
+    """A function that measures batch-norm statistics anew: params, batch_stats, Dataset of training -> batch_stats.
+
+    Running averages lag behind the parameters, and those of averaged parameters were never seen in training.
+    """
+    share = batch_size // len(devices)
+
+    def measure(variables, dataset, key):
+        class_key, item_key = jax.random.split(jax.random.fold_in(key, lax.axis_index(AXIS)))
+        classes = jax.random.randint(class_key, (share,), 0, dataset.counts.shape[0])
+        places = jax.random.randint(item_key, (share,), 0, dataset.counts[classes])
+        return statistics(*variables, dataset.items[classes, places], axis_name=AXIS)
+
+    measure = parallelize(measure, devices)
+
+    def measure_all(params, batch_stats, dataset):
+        keys = jax.random.split(jax.random.key(0), batches)
+        parts = [jax.device_get(measure((params, batch_stats), dataset, key)) for key in keys]
+        return jax.tree.map(lambda *values: np.mean(values, 0), *parts)
+
+    return measure_all
+
+
 def episode_scorer(classify, devices, *, way, shot, query, episodes):
     """A function that scores a classifier on embedded items: params, Dataset, key -> Score.
 
     `classify(params, queries, support, labels, way=way)` is pure and gives logits.
     """
-    share = math.ceil(episodes / len(devices))
+    at_once = min(EPISODES_AT_ONCE, math.ceil(episodes / len(devices)))
+    share = at_once * math.ceil(episodes / (at_once * len(devices)))  # in whole, or XLA compiles the rest apart
 
     def score_episode(params, dataset, key):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
@@ -68,7 +92,7 @@ def episode_scorer(classify, devices, *, way, shot, query, episodes):
     def score_part(params, dataset, key):
         numbers = lax.axis_index(AXIS) * share + jnp.arange(share)
         score = lambda number: score_episode(params, dataset, jax.random.fold_in(key, number))  # noqa: E731
-        return lax.all_gather(lax.map(score, numbers, batch_size=EPISODES_AT_ONCE), AXIS, tiled=True)
+        return lax.all_gather(lax.map(score, numbers, batch_size=at_once), AXIS, tiled=True)
 
     score_part = parallelize(score_part, devices)
 

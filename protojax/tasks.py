@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from protojax import classifiers, distances
-from protojax.encoders import encode, initialize
+from protojax.encoders import MOMENTUM, encode, initialize
 from protojax.episodes import sample_episode
 from protojax.training import spread
 
@@ -20,6 +20,7 @@ class Task(NamedTuple):
     loss: Callable[..., Any]  # see protojax.training
     embed: Callable[..., Any]  # params, batch_stats, items -> embeddings
     classify: Callable[..., Any]  # params, queries, support, support labels, *, way -> logits
+    statistics: Callable[..., Any] | None = None  # params, batch_stats, items, *, axis_name -> those of the items alone
 
 
 def few_shot_task(encoder, item_shape, *, way, shot, query, model='prototypical', distance='euclidean', **options):
@@ -48,7 +49,12 @@ def few_shot_task(encoder, item_shape, *, way, shot, query, model='prototypical'
     def embed(params, batch_stats, items):
         return encode(encoder, params['encoder'], batch_stats, items)[0]
 
-    return Task(init, loss, embed, classify)
+    def statistics(params, batch_stats, items, *, axis_name=None):
+        nothing = jax.tree.map(jnp.zeros_like, batch_stats)
+        _, part = encode(encoder, params['encoder'], nothing, items, train=True, axis_name=axis_name)
+        return jax.tree.map(lambda s: s / (1 - MOMENTUM), part)  # a running average of zeros has this share of them
+
+    return Task(init, loss, embed, classify, statistics)
 
 
 def few_shot_logits(params, queries, support, labels, *, way, model, distance, temperature=1.0, per_class=1):

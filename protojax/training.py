@@ -21,24 +21,27 @@ class TrainState(NamedTuple):
 
     step: jax.Array  # int32 [], updates so far
     params: Any
+    average: Any  # moving average of the params
     batch_stats: Any
     opt_state: Any
     totals: dict  # sums of the metrics over the steps since the last report, float32 []
-    failed_at: jax.Array  # int32 [], the first step whose loss was not finite, or -1
+    failed_at: jax.Array  # int32 [], the first step whose loss or update was not finite, or -1
 
 
 def create_state(params, batch_stats, optimizer, metrics=('loss', 'accuracy')):
     """The state before the first update."""
     totals = {name: jnp.float32(0) for name in metrics}
-    return TrainState(jnp.int32(0), params, batch_stats, optimizer.init(params), totals, jnp.int32(-1))
+    average = jax.tree.map(jnp.copy, params)  # buffers of its own, as the state is donated
+    return TrainState(jnp.int32(0), params, average, batch_stats, optimizer.init(params), totals, jnp.int32(-1))
 
 
-def train_step(state, dataset, key, *, loss, optimizer, report_every, episodes=1):
+def train_step(state, dataset, key, *, loss, optimizer, report_every, episodes=1, average_decay=0.0):
     """One update from the mean gradient of some episodes, inside `parallelize` -> TrainState.
 
     A single episode is spread over the devices; of several, each device takes its share of whole ones. Episodes are
     numbered through the whole training, so the number of devices does not change which ones are seen. After every
-    `report_every` steps the totals are those of the steps since the last report.
+    `report_every` steps the totals are those of the steps since the last report. The average of the parameters forgets
+    by `average_decay`; with 0 it is the parameters.
     """
     devices = lax.axis_size(AXIS)
     if episodes == 1:
@@ -54,14 +57,20 @@ def train_step(state, dataset, key, *, loss, optimizer, report_every, episodes=1
     # to its own copy of the parameters, and the mean over devices is the gradient of the mean loss.
     gradients, batch_stats, metrics = lax.pmean((gradients, batch_stats, metrics), AXIS)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    decay = jnp.minimum(average_decay, (1 + state.step) / (10 + state.step))  # quick to leave the random start
     kept = state.step % report_every != 0
-    failed_now = ~jnp.isfinite(metrics['loss']) & (state.failed_at < 0)
+    finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(optax.tree.norm(updates))
+    failed_now = ~finite & (state.failed_at < 0)
     return TrainState(
         step=state.step + 1,
-        params=optax.apply_updates(state.params, updates),
+        params=params,
+        average=jax.tree.map(
+            lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, params
+        ),
         batch_stats=batch_stats,
         opt_state=opt_state,
-        totals={name: jnp.where(kept, total, 0) + metrics[name] for name, total in state.totals.items()},
+        totals={name: (jnp.where(kept, t, 0) + metrics[name]).astype(t.dtype) for name, t in state.totals.items()},
         failed_at=jnp.where(failed_now, state.step, state.failed_at),
     )
 

@@ -45,8 +45,10 @@ def test_the_rate_is_that_of_this_start(monkeypatch):
     monkeypatch.setattr(progress.time, 'monotonic', lambda: now[0])
     file = io.StringIO()
     with Progress('train', 2000, done=1000, stream=file) as bar:
-        now[0] = 100.0
-        bar.update(1200, 2000)
+        now[0] = 50.0  # the first step is compiled
+        bar.update(1001, 2000)
+        now[0] = 150.0
+        bar.update(1201, 2000)
     assert '2.0 episodes/s' in file.getvalue() and '6:40 left' in file.getvalue()
 
 

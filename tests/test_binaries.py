@@ -1,0 +1,53 @@
+"""The programs as users start them: help, one-line errors, exit codes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+ERRORS = {
+    'zero': (['--way=0'], '--way=0 is too small'),
+    'negative': (['--query=-3'], '--query=-3 is too small'),
+    'unknown value': (['--distance=taxi'], 'distance'),
+    'unknown flag': (['--wya=5'], "'wya'"),
+    'no flag': (['way=5'], "'way=5' is no flag"),
+    'not a number': (['--way=many'], '--way=many'),
+    'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
+    'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
+    'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
+    'no place to write': (['--data=synthetic', '--workdir=/dev/null/run'], 'choose another --workdir'),
+}
+
+
+def start(module, *arguments):
+    command = [sys.executable, '-m', f'experiments.{module}', *arguments]
+    environment = {**os.environ, 'JAX_PLATFORMS': 'cpu'}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.fixture(scope='module')
+def outcomes():
+    """(exit code, output, errors) of every bad command line, two at a time."""
+    names, found = list(ERRORS), {}
+    for pair in zip(names[::2], names[1::2], strict=True):
+        started = {name: start('omniglot', *ERRORS[name][0]) for name in pair}
+        for name, process in started.items():
+            output, errors = process.communicate(timeout=120)
+            found[name] = (process.returncode, output, errors)
+    return found
+
+
+@pytest.mark.parametrize('name', ERRORS)
+def test_a_bad_command_line_gets_one_clear_line(outcomes, name):
+    code, output, errors = outcomes[name]
+    assert code != 0
+    assert 'Traceback' not in errors
+    assert ERRORS[name][1] in errors + output
+
+
+@pytest.mark.parametrize('module', ['omniglot', 'miniimagenet', 'cub'])
+def test_help_explains_each_flag(module):
+    output, _ = start(module, '--help').communicate(timeout=120)
+    assert 'Classes per training episode (N_C)' in output
+    assert '--source' in output and '--workdir' in output and 'Paper: 2000' in output

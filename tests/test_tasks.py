@@ -1,0 +1,166 @@
+"""The two learning problems against straightforward recomputations of their losses."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.special import log_softmax
+
+from protojax.encoders import Conv4, LinearMap, encode
+from protojax.episodes import Dataset, sample_episode
+from protojax.tasks import few_shot_logits, few_shot_task, zero_shot_task
+
+RNG = np.random.default_rng(0)
+SIZES = {'way': 3, 'shot': 2, 'query': 4}
+IMAGES = Dataset(jnp.asarray(RNG.integers(0, 256, (4, 6, 16, 16, 1), dtype=np.uint8)), jnp.full(4, 6))
+VECTORS = Dataset(jnp.asarray(RNG.normal(size=(4, 6, 5)), jnp.float32), jnp.full(4, 6))
+
+
+def squared_distances(a, b):
+    return np.array([[np.sum((x - y) ** 2) for y in b] for x in a])
+
+
+def check_metrics(metrics, logits, labels):
+    """Loss and accuracy are those of the logits."""
+    expected = -np.mean([log_softmax(row)[label] for row, label in zip(logits, labels, strict=True)])
+    np.testing.assert_allclose(metrics['loss'], expected, rtol=1e-4)
+    accuracy = np.mean([np.argmax(row) == label for row, label in zip(logits, labels, strict=True)])
+    np.testing.assert_allclose(metrics['accuracy'], accuracy, rtol=1e-6)
+
+
+def test_few_shot_loss_is_recomputed():
+    encoder = Conv4(filters=4, kernels=False)
+    task = few_shot_task(encoder, (16, 16, 1), **SIZES)
+    params, batch_stats = task.initialize(jax.random.key(0))
+    key = jax.random.key(1)
+    value, (new_stats, metrics) = jax.jit(task.loss)(params, batch_stats, IMAGES, key)
+
+    episode = jax.jit(functools.partial(sample_episode, **SIZES))(key, IMAGES)
+    images = np.concatenate([episode.support, episode.query])
+    together = jax.jit(functools.partial(encode, encoder, train=True))
+    embeddings, expected_stats = together(params['encoder'], batch_stats, images)
+    support, queries = np.split(np.asarray(embeddings), [6])
+    means = [(support[2 * k] + support[2 * k + 1]) / 2 for k in range(3)]
+    check_metrics(metrics, -squared_distances(queries, means), episode.query_labels)
+    assert value == metrics['loss']
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), new_stats, expected_stats)
+    np.testing.assert_allclose(
+        jax.jit(task.embed)(params, new_stats, images),
+        jax.jit(functools.partial(encode, encoder))(params['encoder'], new_stats, images)[0],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'distance': 'euclidean'},
+        {'distance': 'cosine', 'temperature': 0.1},
+        {'distance': 'mahalanobis'},
+        {'distance': 'diagonal'},
+        {'distance': 'euclidean', 'per_class': 2},
+        {'model': 'matching', 'distance': 'euclidean'},
+        {'model': 'matching', 'distance': 'cosine'},
+        {'model': 'matching', 'distance': 'mahalanobis'},
+    ],
+    ids=lambda options: ' '.join(map(str, options.values())),
+)
+def test_every_model_and_distance_learns(options):
+    task = few_shot_task(LinearMap(4), (5,), **SIZES, **options)
+    params, batch_stats = task.initialize(jax.random.key(0))
+
+    @jax.jit
+    def loss_and_step(params):
+        (value, _), gradients = jax.value_and_grad(task.loss, has_aux=True)(
+            params, batch_stats, VECTORS, jax.random.key(1)
+        )
+        return value, gradients, jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradients)
+
+    before, gradients, improved = loss_and_step(params)
+    assert np.isfinite(before)
+    for path, leaf in jax.tree.leaves_with_path(gradients):
+        assert np.isfinite(leaf).all(), path
+        # the bias of a linear map moves queries and prototypes alike, which only cosine sees
+        assert np.abs(leaf).max() > 1e-6 or 'bias' in str(path), path
+    assert loss_and_step(improved)[0] < before
+
+
+def test_learned_distances_start_as_the_squared_euclidean_one():
+    support, queries = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(3, 5)).astype(np.float32)
+    params = few_shot_task(LinearMap(5), (2,), **SIZES, distance='mahalanobis').initialize(jax.random.key(0))[0]
+    logits = few_shot_logits(
+        params, queries, support, np.array([0, 1, 2, 3]), way=4, model='prototypical', distance='mahalanobis'
+    )
+    np.testing.assert_allclose(logits, -squared_distances(queries, support), rtol=1e-4)
+    params = few_shot_task(LinearMap(5), (2,), **SIZES, distance='diagonal').initialize(jax.random.key(0))[0]
+    np.testing.assert_allclose(jax.nn.softplus(params['distance']['variance']), [0.5] * 5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('model', ['prototypical', 'matching'])
+def test_temperature_divides_the_distance(model):
+    support, queries = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(3, 5)).astype(np.float32)
+    logits = few_shot_logits(
+        {'distance': {}}, queries, support, np.arange(4), way=4, model=model, distance='euclidean', temperature=4.0
+    )
+    expected = log_softmax(-squared_distances(queries, support) / 4, 1)
+    np.testing.assert_allclose(log_softmax(np.asarray(logits), 1), expected, rtol=1e-4, atol=1e-5)
+
+
+def zero_shot(crops):
+    """Task, data set of 5 classes of 4 items, params; items [crops, 6], attributes [7]."""
+    task = zero_shot_task(LinearMap(3), LinearMap(3, unit_length=True), (crops, 6), 7, way=3, query=4)
+    rng = np.random.default_rng(crops)
+    items, attributes = rng.normal(size=(5, 4, crops, 6)), rng.normal(size=(5, 7))
+    dataset = Dataset(jnp.asarray(items, jnp.float32), jnp.full(5, 4), jnp.asarray(attributes, jnp.float32))
+    return task, dataset, task.initialize(jax.random.key(0))[0]
+
+
+def linear(params, x):
+    return np.asarray(x) @ np.asarray(params['Dense_0']['kernel']) + np.asarray(params['Dense_0']['bias'])[None]
+
+
+@pytest.mark.parametrize('crops', [1, 10])
+def test_zero_shot_loss_is_recomputed_from_the_crops_that_it_used(crops):
+    task, dataset, params = zero_shot(crops)
+
+    @jax.jit
+    @jax.vmap
+    def run(key):  # the gradient tells which crops were used, and of which classes
+        (_, (stats, metrics)), used = jax.value_and_grad(
+            lambda d, k: task.loss(params, {}, d, k), has_aux=True, allow_int=True
+        )(dataset, key)
+        assert stats == {}
+        return metrics, used.items, used.attributes
+
+    metrics, of_items, of_attributes = map(
+        lambda t: jax.tree.map(np.asarray, t), run(jax.random.split(jax.random.key(1), 40))
+    )
+    crop_counts = np.zeros(crops)
+    for episode in range(40):
+        used = np.abs(of_items[episode]).max(-1) > 0  # [class, item, crop]
+        classes = np.flatnonzero(used.any((1, 2)))
+        np.testing.assert_array_equal(np.flatnonzero(np.abs(of_attributes[episode]).max(1) > 0), classes)
+        assert len(classes) == 3
+        assert (used[classes].sum(-1) == 1).all()  # all four items of a class, one crop of each
+        crop_counts += used.sum((0, 1))
+        queries = linear(params['images'], np.asarray(dataset.items)[used])  # class by class
+        prototypes = linear(params['attributes'], dataset.attributes[classes])
+        prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+        ours = jax.tree.map(lambda m, e=episode: m[e], metrics)
+        check_metrics(ours, -squared_distances(queries, prototypes), np.repeat(np.arange(3), 4))
+    assert scipy.stats.chisquare(crop_counts).pvalue > 1e-3 if crops > 1 else crop_counts == 480
+
+
+def test_zero_shot_test_uses_the_middle_crop_and_unit_prototypes():
+    task, dataset, params = zero_shot(10)
+    items = dataset.items[1]
+    queries = task.embed(params, {}, items)
+    np.testing.assert_allclose(queries, linear(params['images'], items[:, 0]), rtol=1e-4, atol=1e-5)
+    prototypes = linear(params['attributes'], dataset.attributes)
+    prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+    logits = task.classify(params, queries, dataset.attributes)
+    np.testing.assert_allclose(logits, -squared_distances(np.asarray(queries), prototypes), rtol=1e-4)
