@@ -7,12 +7,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.config import ConfigError
 from protojax.encoders import Conv4, LinearMap
-from protojax.evaluation import embedder, episode_scorer, zero_shot_scorer
+from protojax.evaluation import embedder, episode_scorer, statistics_pass, zero_shot_scorer
+from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.tasks import Task, few_shot_task, zero_shot_task
 from protojax.training import usable_devices
+
+
+def no_weights(name):
+    raise ConfigError(f'--weights={name} are of a few-shot encoder alone; here more is learned than that')
 
 
 class Problem(NamedTuple):
@@ -20,8 +26,11 @@ class Problem(NamedTuple):
 
     task: Task
     devices: list
+    settled: Callable[..., Any]  # TrainState, training Dataset -> params and batch_stats to evaluate
     validate: Callable[..., Any]  # params, batch_stats, Dataset -> Score
     test: Callable[..., Any]  # params, batch_stats, Dataset -> {setting: Score}
+    load: Callable[..., Any] = no_weights  # name or file of weights -> params, batch_stats
+    save: Callable[..., Any] | None = None  # file, params, batch_stats, description
 
 
 def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
@@ -51,6 +60,13 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
     score_validation = scorer(way=config.validation_way, shot=config.shot, episodes=config.validation_episodes)
     validation_key, test_key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 1))
 
+    measure_statistics = statistics_pass(task.statistics, devices)
+
+    def settled(state, dataset):
+        if config.test_statistics == 'running':
+            return state.average, state.batch_stats
+        return state.average, measure_statistics(state.average, state.batch_stats, dataset)
+
     def validate(params, batch_stats, dataset):
         return score_validation(params, embed(params, batch_stats, dataset), validation_key)
 
@@ -62,15 +78,28 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
             scores[f'{way}-way {shot}-shot'] = score(params, embedded, test_key)
         return scores
 
-    return Problem(task, devices, validate, test)
+    def load(name):
+        weights = load_pretrained(name)
+        return {'encoder': weights.params, 'distance': {}}, weights.batch_stats
+
+    def save(path, params, batch_stats, description):
+        weights = Pretrained(encoder, params['encoder'], batch_stats, description)
+        save_pretrained(path, weights, data.train.items.shape[2:])
+
+    learns_distance = config.distance in ('mahalanobis', 'diagonal')  # then the encoder is not all that was learned
+    return Problem(task, devices, settled, validate, test, *(() if learns_distance else (load, save)))
 
 
 def zero_shot_problem(config, data):
     """Episodes of classes that are known by their attributes alone -> Problem."""
     check_episodes(data.train, 'training', way=config.way, items=config.query, flags=('way', 'query'))
-    image_map = LinearMap(config.dimensions)
-    attribute_map = LinearMap(config.dimensions, unit_length=True)
-    item_shape, attributes = data.train.items.shape[2:], data.train.attributes.shape[1]
+    items, counts, _, attributes = data.train
+    features = items[np.arange(items.shape[1]) < counts[:, None]].reshape(-1, items.shape[-1])
+    # Starts chosen on validation classes: a random map of images is noise in all logits, so it starts at zero. Of the
+    # attributes' weights only the direction counts, so large ones learn slowly, which gave the lower validation loss.
+    image_map = LinearMap(config.dimensions, **centre_and_scale(features), start=0.0)
+    attribute_map = LinearMap(config.dimensions, **centre_and_scale(attributes), start=10.0, unit_length=True)
+    item_shape, attributes = items.shape[2:], attributes.shape[1]
     task = zero_shot_task(image_map, attribute_map, item_shape, attributes, way=config.way, query=config.query)
     devices = shared_by(config, config.way * config.query)
     embed = embedder(task.embed, devices)
@@ -84,7 +113,15 @@ def zero_shot_problem(config, data):
     def validate(params, batch_stats, dataset):
         return next(iter(test(params, batch_stats, dataset).values()))
 
-    return Problem(task, devices, validate, test)
+    return Problem(task, devices, lambda state, dataset: (state.average, state.batch_stats), validate, test)
+
+
+def centre_and_scale(vectors):
+    """Mean, and root mean square of what is left, as options of LinearMap: [N, D] -> [D], [].
+
+    One scale for all dimensions: that some vary more than others tells which of them matter.
+    """
+    return {'mean': tuple(map(float, vectors.mean(0))), 'scale': float(np.sqrt(vectors.var(0).mean())) or 1.0}
 
 
 def shared_by(config, items):
