@@ -49,6 +49,14 @@ class Config:
     episodes_per_step: int = option(1, 'Episodes whose gradients are averaged for one update. Paper: 1.', minimum=1)
     learning_rate: float = option(1e-3, "Adam's learning rate. Paper: 1e-3 (CUB: 1e-4).")
     halve_every: int = option(2000, 'Halve the learning rate every so many episodes; 0: never. Paper: 2000.', minimum=0)
+    schedule: str = option(
+        'halving',
+        'Course of the learning rate: halved every --halve_every episodes, or a cosine that ends at 0 with --episodes.',
+        choices=('halving', 'cosine'),
+    )
+    average_decay: float = option(
+        0.0, 'Evaluate a moving average of the parameters that keeps this share of itself at each update. Paper: 0.'
+    )
     weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).')
     validate_every: int = option(100, 'Episodes between looks at the validation loss. Official code: 100.', minimum=1)
     patience: int = option(
@@ -67,6 +75,11 @@ class Config:
     )
     test_episodes: int = option(1000, 'Episodes per cell of the final table.', minimum=1, identity=False)
     evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', identity=False)
+    weights: str = option(
+        '',
+        'Only evaluate these weights: a name that comes with protojax, or the weights.npz in the workdir of a run.',
+        identity=False,
+    )
     log_every: int = option(100, 'Episodes between lines of metrics.', minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', minimum=1, identity=False)
     precision: str = option(
@@ -97,6 +110,10 @@ class Config:
                 raise ConfigError(f'--{field.name}={value} is unknown; choose {" or ".join(allowed["choices"])}')
         if self.learning_rate <= 0:
             raise ConfigError(f'--learning_rate={self.learning_rate} must be above 0')
+        if not 0 <= self.average_decay < 1:
+            raise ConfigError(f'--average_decay={self.average_decay} must be at least 0 and below 1')
+        if self.schedule == 'cosine' and not self.episodes:
+            raise ConfigError('--schedule=cosine must know its end; give --episodes')
         if self.weight_decay < 0:
             raise ConfigError(f'--weight_decay={self.weight_decay} must not be negative')
         for name in ('episodes', 'log_every', 'validate_every', 'checkpoint_every', 'halve_every'):
@@ -128,6 +145,11 @@ class FewShotConfig(Config):
         'ones',
         'Batch-norm scales at the start: 1, or uniform in [0, 1] as in the PyTorch of 2017.',
         choices=('ones', 'uniform'),
+    )
+    test_statistics: str = option(
+        'running',
+        'Batch-norm statistics at test: their running averages, or measured anew over images of the training classes.',
+        choices=('running', 'measured'),
     )
     test_way: list = option((5, 20), 'Classes per test episode, one column each.')
     test_shot: list = option((1, 5), 'Support examples per class in test episodes, one column each.')

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import report
+from experiments import job, report
+from experiments.config import to_json
 from experiments.fitting import adam, fit, fresh_fit
 from experiments.signals import StopSignals
 from experiments.workdir import Workdir, WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.episodes import Dataset
 from protojax.training import place
+
+STAGES = ('search', 'train')
 
 
 class Experiment(NamedTuple):
@@ -30,19 +33,24 @@ def run(config, experiment):
     """Do or finish the experiment of a config -> results, as written to results.json."""
     started = time.monotonic()
     data = experiment.load(config)
+    job.meet('data')
     say(f'protojax on {data.title}: {describe(data)}')
     problem = experiment.problem(config, data)  # before the workdir, which a config that does not fit must not claim
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
-    say(f'{len(problem.devices)} of {jax.device_count()} {jax.devices()[0].platform} devices; workdir {workdir.path}')
+    say(f'{describe_devices(problem.devices)}; workdir {workdir.path}')
     with StopSignals() as stop:
-        if config.evaluate_only:
-            variables = trained(config, problem, workdir)
+        if config.weights:
+            variables = problem.load(config.weights)
+        elif config.evaluate_only:
+            variables = trained(config, problem, data, workdir)
         else:
             variables = train(config, experiment, problem, data, workdir, stop)
     split = data.test if config.evaluate_on == 'test' else data.validation
     scores = problem.test(*variables, place(on_host(split), problem.devices))
     results = report.results(config, data, scores)
     workdir.write_json('results.json', results)
+    if workdir.writes and problem.save and not config.weights:
+        problem.save(workdir.path / 'weights.npz', *variables, {'config': to_json(config), 'results': results})
     workdir.add_seconds(time.monotonic() - started)
     say(report.table(results, experiment.paper(config)))
     return results
@@ -55,7 +63,6 @@ def train(config, experiment, problem, data, workdir, stop):
     its length counts, which `episodes` may also give: the final model trains as long on the validation classes too.
     """
     options = {'devices': problem.devices, 'workdir': workdir, 'stop': stop}
-    known = [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
     episodes = config.episodes or (experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
         training, validation = (place(on_host(split), problem.devices) for split in (data.train, data.validation))
@@ -64,21 +71,25 @@ def train(config, experiment, problem, data, workdir, stop):
             return best.params, best.batch_stats
         episodes = max(int(best.step), 1) * config.episodes_per_step
         say(f'least validation loss after {episodes} episodes; training anew on train+validation for as long')
-    training = place(on_host(*known), problem.devices)
+    training = place(on_host(*known_splits(config, data)), problem.devices)
     state = fit(config, problem, training, None, stage='train', episodes=episodes, **options).state
-    return state.params, state.batch_stats
+    return problem.settled(state, training)
 
 
-def trained(config, problem, workdir):
+def trained(config, problem, data, workdir):
     """What an earlier run left in the workdir -> params, batch_stats."""
-    template = fresh_fit(problem.task, adam(config), jax.random.key(0))
-    for stage, part in (('train', 'state'), ('search', 'best')):
-        if (workdir.path / stage).exists():
-            found = Checkpoints(workdir.path / stage).restore(template)
-            if found is not None:
-                final = getattr(found[1], part)
-                return final.params, final.batch_stats
+    template = fresh_fit(problem.task, adam(config, config.episodes), jax.random.key(0))
+    found = {s: Checkpoints(workdir.path / s).restore(template) for s in STAGES if (workdir.path / s).exists()}
+    if found.get('train'):
+        return problem.settled(found['train'][1].state, place(on_host(*known_splits(config, data)), problem.devices))
+    if found.get('search'):
+        return found['search'][1].best.params, found['search'][1].best.batch_stats
     raise WorkdirError(f'{workdir.path} holds nothing trained; run without --evaluate_only first, or choose --workdir')
+
+
+def known_splits(config, data):
+    """The splits that the final model is trained on."""
+    return [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
 
 
 def on_host(*splits):
@@ -92,6 +103,11 @@ def on_host(*splits):
 def describe(data):
     parts = {'train': data.train, 'validation': data.validation, 'test': data.test}
     return ', '.join(f'{len(split.names)} {name} classes' for name, split in parts.items() if split is not None)
+
+
+def describe_devices(devices):
+    fewer = ' (more could not share the work evenly)' if len(devices) < jax.device_count() else ''
+    return f'{len(devices)} of {jax.device_count()} {devices[0].platform} devices{fewer}'
 
 
 def default_workdir(config, experiment, data):

@@ -47,7 +47,7 @@ def fit(config, problem, dataset, validation, *, stage, episodes, devices, workd
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
-    optimizer = adam(config)
+    optimizer = adam(config, episodes)
     checkpoints = Checkpoints(workdir.path / stage)
     fresh = fresh_fit(problem.task, optimizer, init_key)
     step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
@@ -71,11 +71,11 @@ def fit(config, problem, dataset, validation, *, stage, episodes, devices, workd
                 metrics.write(step * per_step, 'train', **means)
                 bar.note = f'loss {means["loss"]:.4f}  accuracy {100 * means["accuracy"]:.1f} %'
             if validation is not None and due(config.validate_every):
-                score = problem.validate(state.params, state.batch_stats, validation)
+                variables = problem.settled(state, dataset)
+                score = problem.validate(*variables, validation)
                 metrics.write(step * per_step, 'validation', loss=score.loss, accuracy=score.accuracy / 100)
                 if score.loss < best.loss:
-                    variables = jax.device_get((state.params, state.batch_stats))
-                    best = Best(jnp.float32(score.loss), jnp.int32(step), *variables)
+                    best = Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
             bar.update(step * per_step, episodes or int(best.step) * per_step + patience)
             # Processes of one job must agree on when to stop, so they ask each other only now and then.
             asked = (jax.process_count() == 1 or due(config.log_every)) and stop()
@@ -97,10 +97,12 @@ def fresh_fit(task, optimizer, key):
     return Fit(create_state(params, batch_stats, optimizer), best)
 
 
-def adam(config):
-    """Adam, its learning rate halved every so many episodes."""
+def adam(config, episodes):
+    """Adam, its learning rate halved every so many episodes or falling to zero along a cosine over all of them."""
     rate = config.learning_rate
-    if config.halve_every:
+    if config.schedule == 'cosine':
+        rate = optax.cosine_decay_schedule(rate, max(episodes // config.episodes_per_step, 1))
+    elif config.halve_every:
         rate = optax.exponential_decay(rate, config.halve_every // config.episodes_per_step, 0.5, staircase=True)
     return optax.chain(optax.add_decayed_weights(config.weight_decay), optax.adam(rate))
 
@@ -110,7 +112,13 @@ def stepper(config, loss, optimizer, devices):
     per_step = config.episodes_per_step
     intervals = (config.log_every, config.validate_every, config.checkpoint_every)
     at_once = math.gcd(*intervals) // per_step
-    options = {'loss': loss, 'optimizer': optimizer, 'episodes': per_step, 'report_every': config.log_every // per_step}
+    options = {
+        'loss': loss,
+        'optimizer': optimizer,
+        'episodes': per_step,
+        'report_every': config.log_every // per_step,
+        'average_decay': config.average_decay,
+    }
     one = parallelize(partial(train_step, **options), devices, donate=True)
     many = parallelize(partial(train_steps, steps=at_once, **options), devices, donate=True)
 

@@ -14,7 +14,7 @@ class Progress:
         self.label, self.total, self.done, self.quiet = label, total, done, quiet
         self.stream = stream or sys.stderr
         self.note = ''
-        self._first, self._started, self._shown = done, time.monotonic(), 0.0
+        self._first, self._started, self._shown = None, 0.0, 0.0
 
     def __enter__(self):
         return self
@@ -27,6 +27,8 @@ class Progress:
     def update(self, done, total):
         """Episodes done, and how many there will be as far as is known."""
         self.done, self.total = done, total
+        if self._first is None:  # the rate leaves out the first step, which is compiled before it runs
+            self._first, self._started = done, time.monotonic()
         if time.monotonic() - self._shown > (0.2 if self.stream.isatty() else LINE_SECONDS):
             self._show()
 
@@ -34,7 +36,8 @@ class Progress:
         self._shown = time.monotonic()
         if self.quiet:
             return
-        rate = (self.done - self._first) / max(self._shown - self._started, 1e-9)
+        seen = 0 if self._first is None else self.done - self._first
+        rate = seen / max(self._shown - self._started, 1e-9)
         left = clock((self.total - self.done) / rate) if rate > 0 else '?'
         figures = f'{self.done}/{self.total}  {self.note}  {rate:.1f} episodes/s  {left} left'
         if self.stream.isatty():

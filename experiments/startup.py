@@ -8,14 +8,16 @@ from pathlib import Path
 import jax
 from absl import app, logging
 
+from experiments import job
 from experiments.config import ConfigError, define_flags, from_flags
 from experiments.driver import run
 from experiments.fitting import Diverged, Interrupted
 from experiments.workdir import WorkdirError
 from protojax.checkpoints import CheckpointError
 from protojax.datasets.split import DataError
+from protojax.pretrained import WeightsError
 
-ERRORS = (ConfigError, DataError, WorkdirError, CheckpointError, Diverged)
+ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
 
 
 def launch(recipe, experiment):
@@ -32,20 +34,30 @@ def main(argv, recipe, experiment):
         config = from_flags(recipe).resolved()
         quiet_logs()
         set_compilation_cache(config)
-        join_job(config)
+        job.join(config)
         run(config, experiment)
     except Interrupted as interruption:
         print(f'\n{interruption}:\n  {command()}', file=sys.stderr)
         return 128 + signal.SIGINT
+    except KeyboardInterrupt:  # before training or after it, or for the second time
+        print(f'\nstopped at once; the same command goes on from the last checkpoint:\n  {command()}', file=sys.stderr)
+        return job.leave(128 + signal.SIGINT)
     except ERRORS as error:
         print(f'error: {error}', file=sys.stderr)
-        return 1
+        return job.leave(1)
+    except jax.errors.JaxRuntimeError as error:
+        if not jax.distributed.is_initialized():
+            raise
+        reason = str(error).strip().splitlines()[0][:200]
+        print(f'error: a process of the job is gone or failed ({reason}); start all again to go on', file=sys.stderr)
+        return job.leave(1)
     return 0
 
 
 def quiet_logs():
     """Libraries report each save and load at level INFO; users want warnings only."""
     logging.set_verbosity(logging.WARNING)
+    sys.unraisablehook = lambda _: None  # after a failed save each array that is still being written would report
 
 
 def set_compilation_cache(config):
@@ -56,15 +68,6 @@ def set_compilation_cache(config):
     folder = cache / 'protojax' / 'xla' if config.compilation_cache == 'auto' else Path(config.compilation_cache)
     jax.config.update('jax_compilation_cache_dir', str(folder.expanduser()))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
-
-
-def join_job(config):
-    """Connect to the other processes of the job, where there are any. TPU pods know their processes by themselves."""
-    on_pod = len(os.environ.get('TPU_WORKER_HOSTNAMES', '').split(',')) > 1
-    if config.coordinator_address:
-        jax.distributed.initialize(config.coordinator_address, config.num_processes, config.process_id)
-    elif on_pod:
-        jax.distributed.initialize()
 
 
 def command():
