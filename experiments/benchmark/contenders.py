@@ -1,0 +1,140 @@
+"""protojax as a contender. Each function builds one and gives `run(n)`, which returns when n steps are done.
+
+Training and evaluation are those of the experiments; only the loop around them is repeated here.
+"""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.benchmark.workloads import random_images
+from protojax.encoders import Conv4
+from protojax.episodes import Dataset
+from protojax.evaluation import embedder, episode_scorer
+from protojax.tasks import few_shot_task
+from protojax.training import cpu_compiler_options, create_state, parallelize, place, train_step, usable_devices
+
+STEPS_AHEAD = 8  # dispatched before the host waits, as in the experiments
+
+
+def training(workload, *, kernels):
+    """One step: draw an episode and update the parameters."""
+    task, devices = task_of(workload, kernels), usable_devices(workload.images)
+    optimizer = optax.adam(1e-3)
+    step = partial(train_step, loss=task.loss, optimizer=optimizer, report_every=100)
+    step = parallelize(step, devices, donate=True)
+    state = place(create_state(*task.initialize(jax.random.key(0)), optimizer), devices)
+    dataset, key = place(dataset_of(workload), devices), jax.random.key(1)
+
+    def run(steps):
+        nonlocal state
+        for i in range(1, steps + 1):
+            state = step(state, dataset, key)
+            if i % STEPS_AHEAD == 0:
+                jax.block_until_ready(state.step)
+        jax.block_until_ready(state)
+
+    return run
+
+
+def traced_training(workload, *, kernels):
+    """As `training`, under XLA's profiler; `run` gives the share of the time in which no step was at work."""
+    train = training(workload, kernels=kernels)
+
+    def run(steps):
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                train(steps)
+            trace = next(Path(folder).rglob('*.xplane.pb'))
+            return idle_share(jax.profiler.ProfileData.from_file(str(trace)))
+
+    return run
+
+
+def evaluation(workload, *, kernels):
+    """One step: embed every image once, then run all episodes on the embeddings."""
+    embed = embed_all(workload, kernels)
+    score = score_all(workload)
+    return repeated(lambda: score(embed()).accuracy)
+
+
+def embedding(workload, *, kernels):
+    """One step: embed every image."""
+    embed = embed_all(workload, kernels)
+    return repeated(lambda: embed().items.shape)
+
+
+def episodes(workload):
+    """One step: run all episodes on embeddings."""
+    score = score_all(workload)
+    values = np.random.default_rng(0).normal(size=(workload.classes, workload.items, 64)).astype(np.float32)
+    return repeated(lambda: score(Dataset(values, counts_of(workload))).accuracy)
+
+
+def matmul(size):
+    """One step: the product of two square matrices."""
+    x = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul, compiler_options=cpu_compiler_options())
+    return repeated(lambda: product(x, x).block_until_ready().shape)
+
+
+def task_of(workload, kernels):
+    sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query}
+    return few_shot_task(Conv4(kernels=kernels), workload.image, **sizes)
+
+
+def dataset_of(workload):
+    return Dataset(random_images(workload), counts_of(workload))
+
+
+def counts_of(workload):
+    return np.full(workload.classes, workload.items, np.int32)
+
+
+def embed_all(workload, kernels):
+    """A function that embeds the workload's images: () -> Dataset of embeddings."""
+    task, devices = task_of(workload, kernels), jax.local_devices()
+    variables = place(task.initialize(jax.random.key(0)), devices)
+    return partial(embedder(task.embed, devices), *variables, place(dataset_of(workload), devices))
+
+
+def score_all(workload):
+    """A function that runs the workload's episodes: Dataset of embeddings -> Score."""
+    sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query, 'episodes': workload.episodes}
+    task = task_of(workload, kernels=False)
+    params, _ = task.initialize(jax.random.key(0))
+    score = episode_scorer(task.classify, jax.local_devices(), **sizes)
+    return lambda embedded: score(params, embedded, jax.random.key(2))
+
+
+def repeated(once):
+    """`run` of something that waits for its own end; gives the last result."""
+
+    def run(steps):
+        for _ in range(steps):
+            result = once()
+        return result
+
+    return run
+
+
+def idle_share(profile):
+    """Part of the time between the start of the first program and the end of the last in which none was running.
+
+    XLA runs a program as ThunkExecutor::Execute and then waits for its last pieces. None where it has no such names.
+    """
+    lines = (line for plane in profile.planes for line in plane.lines)
+    events = (event for line in lines for event in line.events if event.name.startswith('ThunkExecutor::Execute'))
+    spans = sorted((event.start_ns, event.start_ns + event.duration_ns) for event in events)
+    if not spans:
+        return None
+    idle, end = 0, spans[0][1]
+    for start, stop in spans:
+        idle += max(start - end, 0)
+        end = max(end, stop)
+    return idle / (end - spans[0][0])

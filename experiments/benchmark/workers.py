@@ -1,0 +1,93 @@
+"""Every contender in a process of its own, so that each has its own memory; told to run one at a time."""
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Contender(NamedTuple):
+    """What a process builds: `function(*arguments, **options)` of a module of this package."""
+
+    name: str
+    module: str
+    function: str
+    arguments: tuple
+    options: Mapping = {}
+
+
+class Turn(NamedTuple):
+    """What a process reports after some steps."""
+
+    seconds: float  # per step
+    value: Any  # what the last step gave, where it gives something
+    peak_memory: int | None  # bytes, the most that the whole process has ever held in memory
+
+
+class WorkerError(RuntimeError):
+    """A process that has failed; the message is its own."""
+
+
+class Worker:
+    """A process with a contender in it."""
+
+    def __init__(self, contender):
+        context = multiprocessing.get_context('spawn')
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, contender), daemon=True)
+        self._process.start()
+        theirs.close()  # so that the end of the process is noticed here
+        self._answer()
+
+    def run(self, steps):
+        """Run some steps -> Turn."""
+        with contextlib.suppress(OSError):  # if it has ended, its answer tells
+            self._pipe.send(steps)
+        return self._answer()
+
+    def stop(self):
+        self._pipe.close()
+        self._process.join()
+
+    def _answer(self):
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise WorkerError(f'its process ended with code {self._process.exitcode}') from None
+        if isinstance(answer, WorkerError):
+            raise answer
+        return answer
+
+
+def serve(pipe, contender):
+    """Build a contender, then run as many steps as asked until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    try:
+        module = importlib.import_module(f'experiments.benchmark.{contender.module}')
+        run = getattr(module, contender.function)(*contender.arguments, **contender.options)
+        pipe.send(None)
+        while True:
+            steps = pipe.recv()
+            started = time.perf_counter()
+            value = run(steps)
+            seconds = (time.perf_counter() - started) / steps
+            pipe.send(Turn(seconds, value, peak_memory()))
+    except EOFError:
+        return
+    except Exception as error:  # whatever it is, the parent must not wait for ever
+        pipe.send(WorkerError(f'{type(error).__name__}: {error}'))
+
+
+def peak_memory():
+    """The most memory that this process has ever held, in bytes; None where the system does not say."""
+    status = Path('/proc/self/status')
+    found = re.search(r'VmHWM:\s+(\d+) kB', status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 if found else None
