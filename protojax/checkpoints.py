@@ -42,7 +42,9 @@ class Checkpoints:
         logging.set_verbosity(logging.FATAL)  # what goes wrong is raised here; the threads of Orbax need not log it too
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
-        except Exception as error:  # Orbax and its storage raise anything from OSError to XlaRuntimeError
+        except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
+            raise
+        except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
             raise CheckpointError(
                 f'cannot save step {step} in {self.directory} ({_first_line(error)}); free some space or choose '
                 'another --workdir, then start again: earlier checkpoints are intact'
@@ -59,7 +61,7 @@ class Checkpoints:
         for step in reversed(steps):
             try:
                 tree = self._read(step, template)
-            except CheckpointError:
+            except (CheckpointError, jax.errors.JaxRuntimeError):  # the latter as above
                 raise
             except Exception as error:  # damage takes many forms
                 logging.warning('checkpoint %s is damaged (%s); trying the one before', step, _first_line(error))

@@ -1,0 +1,115 @@
+"""An experiment of a second or two for tests of whole runs: both stages, on data made of a few numbers.
+
+    python tests/tiny.py --workdir=... [any flag of an experiment]
+
+trains linear maps, which compile quickly. MOMENT in the environment names one at which the run is killed or halts.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from experiments import driver, faults, startup, workdir  # noqa: E402
+from experiments.config import ZeroShotConfig  # noqa: E402
+from experiments.problems import zero_shot_problem  # noqa: E402
+from protojax.datasets.split import Data, Split  # noqa: E402
+
+RECIPE = ZeroShotConfig(
+    way=4,
+    query=4,
+    dimensions=8,
+    learning_rate=0.1,
+    log_every=4,
+    validate_every=8,
+    checkpoint_every=4,
+    patience=2,
+    compilation_cache='off',
+)
+
+
+def load(config):
+    """Items that are their class's attributes with noise."""
+    rng = np.random.default_rng(0)
+    return Data('tiny', False, *(split(rng, classes) for classes in (8, 4, 4)))
+
+
+def split(rng, classes):
+    attributes = rng.normal(size=(classes, 5)).astype(np.float32)
+    items = attributes[:, None, None] + rng.normal(size=(classes, 6, 2, 5)).astype(np.float32)
+    return Split(items, np.full(classes, 6, np.int32), tuple(f'class{k}' for k in range(classes)), attributes)
+
+
+EXPERIMENT = driver.Experiment('tiny', load, zero_shot_problem, lambda config: {}, stand_in_episodes=0)
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_save(stage):
+    """Die as soon as a save has put something into the stage's folder, before it can give it its final name."""
+    (folder,) = (pathlib.Path(flag.split('=')[1]) for flag in sys.argv if flag.startswith('--workdir='))
+    before = faults.unfinished(folder)
+
+    def watch():
+        while not any(path.parent.name == stage for path, _ in faults.unfinished(folder) - before):
+            time.sleep(0.0005)
+        die()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def die_after(name):
+    """Die when a file of the workdir has been written."""
+    write = workdir.Workdir.write_json
+
+    def write_and_die(self, file, value):
+        write(self, file, value)
+        if file == name:
+            die()
+
+    workdir.Workdir.write_json = write_and_die
+
+
+def halt_in_training():
+    """Stop like a program that is put to sleep with Ctrl-Z, when the first metrics are written."""
+    write = workdir.Metrics.write
+
+    def write_and_halt(self, *args, **values):
+        workdir.Metrics.write = write
+        write(self, *args, **values)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    workdir.Metrics.write = write_and_halt
+
+
+def die_before_stage(name):
+    fit = driver.fit
+
+    def die_or_fit(*args, stage, **options):
+        return die() if stage == name else fit(*args, stage=stage, **options)
+
+    driver.fit = die_or_fit
+
+
+DEATHS = {
+    'data': lambda: EXPERIMENT._replace(load=die),
+    'first save': lambda: die_in_save('search'),
+    'later save': lambda: die_in_save('search'),
+    'between stages': lambda: die_before_stage('train'),
+    'save of the second stage': lambda: die_in_save('train'),
+    'between results and timing': lambda: die_after('results.json'),
+}
+
+if __name__ == '__main__':
+    moments = {**DEATHS, 'training': halt_in_training, '': lambda: None}
+    experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
+    startup.launch(RECIPE, experiment)
