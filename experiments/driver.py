@@ -11,7 +11,7 @@ from experiments import job, report
 from experiments.config import to_json
 from experiments.fitting import adam, fit, fresh_fit
 from experiments.signals import StopSignals
-from experiments.workdir import Workdir, WorkdirError
+from experiments.workdir import Workdir, WorkdirError, writing
 from protojax.checkpoints import Checkpoints
 from protojax.episodes import Dataset
 from protojax.training import place
@@ -50,7 +50,8 @@ def run(config, experiment):
     results = report.results(config, data, scores)
     workdir.write_json('results.json', results)
     if workdir.writes and problem.save and not config.weights:
-        problem.save(workdir.path / 'weights.npz', *variables, {'config': to_json(config), 'results': results})
+        with writing(workdir.path / 'weights.npz'):
+            problem.save(workdir.path / 'weights.npz', *variables, {'config': to_json(config), 'results': results})
     workdir.add_seconds(time.monotonic() - started)
     say(report.table(results, experiment.paper(config)))
     return results
@@ -94,10 +95,17 @@ def known_splits(config, data):
 
 def on_host(*splits):
     """Splits as one data set: their classes one after the other."""
-    size = max(split.items.shape[1] for split in splits)
-    padded = [np.pad(s.items, [(0, 0), (0, size - s.items.shape[1])] + [(0, 0)] * (s.items.ndim - 2)) for s in splits]
-    attributes = None if splits[0].attributes is None else np.concatenate([s.attributes for s in splits])
-    return Dataset(np.concatenate(padded), np.concatenate([s.counts for s in splits]), attributes)
+    first = splits[0]
+    if len(splits) == 1:
+        return Dataset(first.items, first.counts, first.attributes)
+    classes, size = sum(len(s.counts) for s in splits), max(s.items.shape[1] for s in splits)
+    items = np.zeros((classes, size, *first.items.shape[2:]), first.items.dtype)
+    begin = 0
+    for split in splits:  # filled in place, as a large data set should not be in memory more often than it must
+        items[begin : begin + len(split.counts), : split.items.shape[1]] = split.items
+        begin += len(split.counts)
+    attributes = None if first.attributes is None else np.concatenate([s.attributes for s in splits])
+    return Dataset(items, np.concatenate([s.counts for s in splits]), attributes)
 
 
 def describe(data):

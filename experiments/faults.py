@@ -21,7 +21,7 @@ from absl import app, flags
 COMMAND = (
     [sys.executable, '-m', 'experiments.omniglot', '--data=synthetic', '--episodes=60', '--noretrain', '--kernels=off']
     + ['--way=5', '--shot=1', '--query=3', '--validation_way=5', '--validation_episodes=50', '--test_episodes=50']
-    + ['--test_way=5', '--test_shot=1', '--log_every=5', '--validate_every=10', '--checkpoint_every=15']
+    + ['--test_way=5', '--test_shot=1', '--log_every=5', '--validate_every=30', '--checkpoint_every=10']
 )
 
 

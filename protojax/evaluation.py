@@ -16,7 +16,7 @@ from protojax import classifiers
 from protojax.episodes import sample_episode
 from protojax.training import AXIS, parallelize
 
-EPISODES_AT_ONCE = 16  # per device: enough to fill the vector units, few enough to stay in the cache
+EPISODES_AT_ONCE = 64  # per device: enough to fill the vector units, few enough to stay in the cache
 
 
 class Score(NamedTuple):

@@ -1,5 +1,6 @@
 """Jobs of two processes on this machine, with half of the devices each, against one process with all of them."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ import tiny
 from fifty_steps import greatest_difference
 
 from experiments import faults
+from experiments.config import ConfigError
+from experiments.job import join
 
 # A small learning rate, as Adam makes steps of it even from gradients that are zero but for rounding.
 FLAGS = ['--noretrain', '--episodes=16', '--learning_rate=0.001']
@@ -111,6 +114,13 @@ def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, two_p
         codes = wait(job)
         assert codes[victim] == -signal.SIGKILL
         assert codes[1 - victim] != 0
-        assert 'a process of the job is gone' in job[1 - victim].output or 'another task died' in job[1 - victim].output
+        words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
+        assert any(said in job[1 - victim].output for said in words)
     assert wait(start_job(command, tmp_path)) == [0, 0]
     assert not faults.differences(two_processes, tmp_path)
+
+
+@pytest.mark.parametrize('values', [{'num_processes': 2}, {'coordinator_address': 'localhost:1', 'process_id': 1}])
+def test_flags_that_make_no_job_are_refused(values):
+    with pytest.raises(ConfigError, match='make no job; give host:port of process 0'):
+        join(dataclasses.replace(tiny.RECIPE, **values))
