@@ -147,9 +147,7 @@ def test_statistics_and_gradients_are_shared_along_an_axis(transform, shape):
 
     def run(module):
         block = functools.partial(module.batch_block, axis_name='devices')
-        mapped = transform(
-            lambda x, w: value_and_gradients(block, (x, *args[1:]), (w, *loss[1:])), axis_name='devices'
-        )
+        mapped = transform(lambda x, w: value_and_gradients(block, (x, *args[1:]), (w, *loss[1:])), axis_name='devices')
         return mapped(*cast(spread, jnp.float32))
 
     assert_close(run(cpu), run(blocks), 1e-5)
