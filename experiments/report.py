@@ -30,7 +30,7 @@ def table(results, paper):
     rows = [('setting', 'protojax', 'paper')]
     for setting, score in results[split].items():
         ours = f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f} %'
-        quoted = f'{paper[setting]} %' if setting in paper else '-'
+        quoted = f'{paper[setting]} %' if setting in paper and not results['synthetic'] else '-'
         rows.append((setting, ours, quoted))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ['  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
