@@ -16,7 +16,7 @@ from protojax import classifiers
 from protojax.episodes import sample_episode
 from protojax.training import AXIS, parallelize
 
-EPISODES_AT_ONCE = 64  # per device: enough to fill the vector units, few enough to stay in the cache
+EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
 
 
 class Score(NamedTuple):
@@ -28,7 +28,7 @@ class Score(NamedTuple):
     episodes: int
 
 
-def embedder(embed, devices, *, batch_size=256):
+def embedder(embed, devices, *, batch_size=128):
     """A function that embeds a whole data set: params, batch_stats, Dataset -> Dataset of embeddings.
 
     `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time.

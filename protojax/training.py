@@ -117,6 +117,8 @@ def cpu_compiler_options():
 def place(tree, devices):
     """The arrays of a tree on every device, so that no later call moves them again."""
     if jax.process_count() == 1:  # holds one copy less on the way than the general form
+        # An array that is on one of several devices would lend them its buffer, even with may_alias=False.
+        tree = jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else x, tree)
         return jax.device_put(tree, NamedSharding(Mesh(devices, (AXIS,)), PartitionSpec()), may_alias=False)
     return parallelize(lambda arrays: arrays, devices)(tree)
 
