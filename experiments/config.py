@@ -151,6 +151,12 @@ class FewShotConfig(Config):
         'Batch-norm statistics at test: their running averages, or measured anew over images of the training classes.',
         choices=('running', 'measured'),
     )
+    augment: str = option(
+        'none',
+        'Changes of the images of a training episode: "mirror" half of its classes, "redraw" each image a little moved, '
+        'stretched and slanted, or "both". Paper: none.',
+        choices=('none', 'mirror', 'redraw', 'both'),
+    )
     test_way: list = option((5, 20), 'Classes per test episode, one column each.')
     test_shot: list = option((1, 5), 'Support examples per class in test episodes, one column each.')
     test_query: int = option(15, 'Query examples per class in validation and test episodes.', minimum=1)

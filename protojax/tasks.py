@@ -23,10 +23,13 @@ class Task(NamedTuple):
     statistics: Callable[..., Any] | None = None  # params, batch_stats, items, *, axis_name -> those of the items alone
 
 
-def few_shot_task(encoder, item_shape, *, way, shot, query, model='prototypical', distance='euclidean', **options):
+def few_shot_task(
+    encoder, item_shape, *, way, shot, query, model='prototypical', distance='euclidean', augment=None, **options
+):
     """Prototypical or matching networks, learned from episodes of that way, shot and query -> Task.
 
-    `distance` is euclidean, cosine, mahalanobis or diagonal; `options` are those of `few_shot_logits`.
+    `distance` is euclidean, cosine, mahalanobis or diagonal; `augment(key, images, labels, way=way)` changes the images
+    of a training episode; `options` are those of `few_shot_logits`.
     """
     classify = partial(few_shot_logits, model=model, distance=distance, **options)
 
@@ -39,6 +42,9 @@ def few_shot_task(encoder, item_shape, *, way, shot, query, model='prototypical'
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
         images = jnp.concatenate([episode.support, episode.query])  # one pass, so they share the batch statistics
+        if augment is not None:
+            labels = jnp.concatenate([episode.support_labels, episode.query_labels])
+            images = augment(jax.random.fold_in(key, 1), images, labels, way=way)
         one_pass = partial(encode, encoder, params['encoder'], batch_stats, train=True, axis_name=axis_name)
         embeddings, batch_stats = one_pass(images) if axis_name is None else spread(one_pass, images)
         support, queries = jnp.split(embeddings, [way * shot])
