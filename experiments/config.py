@@ -153,8 +153,8 @@ class FewShotConfig(Config):
     )
     augment: str = option(
         'none',
-        'Changes of the images of a training episode: "mirror" half of its classes, "redraw" each image a little moved, '
-        'stretched and slanted, or "both". Paper: none.',
+        'Changes of the images of a training episode: "mirror" half of its classes, "redraw" each image, moved,'
+        ' stretched and slanted a little, or "both". Paper: none.',
         choices=('none', 'mirror', 'redraw', 'both'),
     )
     test_way: list = option((5, 20), 'Classes per test episode, one column each.')

@@ -35,10 +35,10 @@ def sample_episode(key, dataset, *, way, shot, query):
 
     Every chosen class must have at least shot + query items; whoever loads the data checks that.
     """
-    class_key, item_key = jax.random.split(key)
-    classes = _choose(class_key, dataset.counts.shape[0], way)
-    item_keys = jax.random.split(item_key, way)
-    chosen = jax.vmap(lambda k, count: _choose(k, count, shot + query))(item_keys, dataset.counts[classes])
+    # All random bits at once: the generator is most of what has to be compiled.
+    bits = jax.random.bits(key, (way, 1 + shot + query))
+    classes = _choose(bits[:, 0], dataset.counts.shape[0])
+    chosen = jax.vmap(_choose)(bits[:, 1:], dataset.counts[classes])
 
     def gather(places):  # [way, n] -> [way * n, ...]
         items = dataset.items[classes[:, None], places]
@@ -54,13 +54,15 @@ def sample_episode(key, dataset, *, way, shot, query):
     )
 
 
-def _choose(key, count, number):
-    """`number` different integers below `count`, every sequence of them equally likely -> int32 [number].
+def _choose(bits, count):
+    """As many different integers below `count` as there are random words, every sequence of them equally likely.
 
-    Floyd's algorithm: unlike that of sorting random ranks its cost does not grow with `count`, which may be traced.
+    Floyd's algorithm: unlike that of sorting random ranks its cost does not grow with `count`, which may be traced. A
+    remainder of 32 bits favours some integers over others by count / 2**32, which no experiment could notice.
     """
+    number = len(bits)
     least = count - number
-    draws = jax.random.randint(key, (number,), 0, least + 1 + jnp.arange(number))
+    draws = (bits % (least + 1 + jnp.arange(number)).astype(jnp.uint32)).astype(jnp.int32)
     places = jnp.arange(number)
 
     def insert(i, chosen):  # a new draw goes to the front; in place of a repeated one, least + i goes right behind it
