@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from typing import ClassVar
 
 from absl import flags
 
@@ -22,6 +23,8 @@ def option(default, help, *, minimum=None, choices=None, identity=True):
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What all experiments share."""
+
+    variants: ClassVar[dict] = {}  # name of a recipe beside the paper's -> the values that it changes
 
     data: str = option(
         'auto',
@@ -202,14 +205,21 @@ def define_flags(recipe):
 
 def from_flags(recipe):
     """The recipe with the values that were given on the command line."""
-    values = {field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(recipe)}
+    given = {f.name: flags.FLAGS[f.name] for f in dataclasses.fields(recipe)}
+    values = {name: flag.value for name, flag in given.items() if flag.present}
     for name, value in values.items():
         if isinstance(value, list):
             try:
                 values[name] = tuple(int(v) for v in value)
             except ValueError as error:
                 raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
-    return dataclasses.replace(recipe, **values)
+    return configured(recipe, values)
+
+
+def configured(recipe, given):
+    """The recipe, or the variant of it that is given by name, with the given values."""
+    variant = recipe.variants.get(given.get('recipe'), {})
+    return dataclasses.replace(recipe, **{**variant, **given}).resolved()
 
 
 def to_json(config):
@@ -217,8 +227,12 @@ def to_json(config):
     return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(config).items()}
 
 
+def identity(config):
+    """The fields that make it another experiment than others, as plain values: without places and the like."""
+    values = to_json(config)
+    return {field.name: values[field.name] for field in dataclasses.fields(config) if field.metadata['identity']}
+
+
 def differing_fields(config, saved):
     """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
-    now = to_json(config)
-    names = [f.name for f in dataclasses.fields(config) if f.metadata['identity']]
-    return {name: (saved.get(name), now[name]) for name in names if saved.get(name) != now[name]}
+    return {name: (saved.get(name), now) for name, now in identity(config).items() if saved.get(name) != now}

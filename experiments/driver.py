@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments import job, report
-from experiments.config import to_json
 from experiments.fitting import adam, fit, fresh_fit
 from experiments.signals import StopSignals
 from experiments.workdir import Workdir, WorkdirError, writing
@@ -51,7 +51,7 @@ def run(config, experiment):
     workdir.write_json('results.json', results)
     if workdir.writes and problem.save and not config.weights:
         with writing(workdir.path / 'weights.npz'):
-            problem.save(workdir.path / 'weights.npz', *variables, {'config': to_json(config), 'results': results})
+            problem.save(workdir.path / 'weights.npz', *variables, {'results': results})
     workdir.add_seconds(time.monotonic() - started)
     say(report.table(results, experiment.paper(config)))
     return results
@@ -120,6 +120,8 @@ def describe_devices(devices):
 
 def default_workdir(config, experiment, data):
     """A name that tells runs apart, and stand-ins from real data."""
+    if config.weights:
+        return f'runs/evaluation-of-{Path(config.weights).stem}'
     shot = f'-{config.shot}shot' if hasattr(config, 'shot') else ''
     kind = 'synthetic-not-' if data.synthetic else ''
     return f'runs/{kind}{experiment.name}-{config.way}way{shot}-seed{config.seed}'

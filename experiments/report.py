@@ -1,6 +1,7 @@
 """Results as a dictionary for results.json and as a table beside the paper's."""
 
 import protojax
+from experiments.config import identity
 
 
 def results(config, data, scores):
@@ -11,6 +12,7 @@ def results(config, data, scores):
         'protojax': protojax.__version__,
         'seed': config.seed,
         'evaluated_on': config.evaluate_on,
+        'config': identity(config),
         config.evaluate_on: {setting: as_json(score) for setting, score in scores.items()},
     }
 

@@ -31,7 +31,7 @@ def main(argv, recipe, experiment):
     try:
         if len(argv) > 1:
             raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
-        config = from_flags(recipe).resolved()
+        config = from_flags(recipe)
         quiet_logs()
         set_compilation_cache(config)
         job.join(config)

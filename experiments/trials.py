@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import ConfigError, FewShotConfig, differing_fields
+from experiments.config import ConfigError, FewShotConfig, configured, differing_fields
 
 
 class Trial(NamedTuple):
@@ -42,7 +42,7 @@ def configure(recipe, arguments):
             values[name] = texts_to.get(kind, kind)(str(text))
         except (KeyError, ValueError) as error:
             raise ConfigError(f'--{name}={text} is not of type {kind.__name__}') from error
-    return dataclasses.replace(recipe, **values).resolved()
+    return configured(recipe, values)
 
 
 def results(trial):

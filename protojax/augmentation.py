@@ -29,7 +29,7 @@ def redraw(key, images, labels, *, way):
         channel = lambda pixels: map_coordinates(pixels, (from_y, from_x), order=1)  # noqa: E731
         return jax.vmap(channel, in_axes=-1, out_axes=-1)(image)
 
-    most = jnp.array([SLANT, STRETCH, SHIFT])[:, None]
+    most = jnp.array([SLANT, STRETCH, SHIFT]).reshape(1, 3, 1)
     amounts = most * jax.random.uniform(key, (len(images), 3, 2), minval=-1, maxval=1)
     return jax.vmap(redraw_one)(amounts, images.astype(jnp.float32))
 

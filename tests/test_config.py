@@ -32,7 +32,7 @@ def parse(monkeypatch):
 
 @pytest.mark.parametrize('recipe', RECIPES)
 def test_flags_without_arguments_give_the_recipe(parse, recipe):
-    assert parse(recipe) == recipe
+    assert parse(recipe) == recipe.resolved()
 
 
 @pytest.mark.parametrize('recipe', RECIPES)

@@ -24,7 +24,7 @@ def parse(binary, arguments):
     config.define_flags(binary.RECIPE)
     try:
         flags.FLAGS(['program', *arguments])
-        return config.from_flags(binary.RECIPE).resolved()
+        return config.from_flags(binary.RECIPE)
     finally:
         for name in list(vars(binary.RECIPE)):
             delattr(flags.FLAGS, name)

@@ -1,0 +1,182 @@
+"""Our measured figures: RESULTS.md and the table of the README, written from the runs under experiments/results.
+
+    python -m experiments.publish --add=runs/omniglot-60way-1shot-seed0
+    python -m experiments.publish
+
+The first command takes over what a finished run on real data has left in its workdir, and then does as the second.
+"""
+
+import dataclasses
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from absl import app, flags
+
+from experiments import cub, miniimagenet, omniglot
+from experiments.config import ConfigError, configured
+from experiments.rows import OMNIGLOT_COLUMNS, TABLES, omniglot_run
+from experiments.workdir import replace_file
+
+ROOT = Path(__file__).parent.parent
+RUNS, PAGE, README = ROOT / 'experiments' / 'results', ROOT / 'experiments' / 'RESULTS.md', ROOT / 'README.md'
+BEGIN, END = '<!-- written by experiments.publish -->', '<!-- up to here -->'
+
+BINARIES = {'Omniglot': omniglot, 'miniImageNet': miniimagenet, 'CUB-200-2011': cub}
+RECIPES = {'paper': "protojax, the paper's recipe", 'modern': 'protojax, `--recipe=modern`'}
+OTHERS = {  # accuracies on Omniglot that are not in the paper
+    'the official code, as its users report': ('98.4', '99.6', '94.9', '98.6'),
+    'the best public re-implementation that we found': ('98.7', '99.65', '95.8', '98.8'),
+}
+
+INTRODUCTION = """\
+Written by `python -m experiments.publish` from the files under [results](results), which finished runs have left.
+Accuracy in %, with the half width of its 95 % confidence interval over test episodes; of several seeds both are means.
+In the first table each cell is of the 60-way model that was trained with the shot of its column."""
+NOTES = {}
+
+
+def add(workdir):
+    """Take over the results of a workdir."""
+    found = {name: workdir / f'{name}.json' for name in ('results', 'timing')}
+    if missing := [str(path) for path in found.values() if not path.exists()]:
+        raise ConfigError(f'there is no {missing[0]}; --add wants the workdir of a finished run')
+    results, timing = (json.loads(path.read_text()) for path in found.values())
+    if results['synthetic']:
+        raise ConfigError(f'{workdir} is a run on synthetic data, which no figure is published of')
+    target = RUNS / workdir.name / 'results.json'
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(target, json.dumps({**results, **timing}, indent=1) + '\n')
+
+
+def published():
+    """The runs under experiments/results, by data set, split and setting: {(dataset, split): {flags: [runs]}}."""
+    found = {}
+    for path in sorted(RUNS.glob('*/results.json')):
+        run = json.loads(path.read_text())
+        group = found.setdefault((run['dataset'], run['evaluated_on']), {})
+        group.setdefault(setting(run), []).append(run)
+    return found
+
+
+def setting(run):
+    """The flags of a run but for its seed."""
+    return tuple(flag for flag in command_flags(run) if not flag.startswith('--seed='))
+
+
+def command_flags(run):
+    """The flags that lead to the config of a run, without those that the recipe gives."""
+    config, binary = run['config'], BINARIES[run['dataset']]
+    recipe = {'recipe': config['recipe']} if config.get('recipe', 'paper') != 'paper' else {}
+    model = {name: config[name] for name in ('way', 'shot') if binary is omniglot}
+    usual = dataclasses.asdict(configured(binary.RECIPE, {**recipe, **model}))
+    usual['data'] = 'real'
+    changed = {name: value for name, value in config.items() if value != plain(usual[name])}
+    return tuple(as_flag(name, value) for name, value in {**model, **recipe, **changed}.items())
+
+
+def plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def as_flag(name, value):
+    if isinstance(value, bool):
+        return f'--{name}' if value else f'--no{name}'
+    return f'--{name}={",".join(map(str, value)) if isinstance(value, list) else value}'
+
+
+def omniglot_table(found):
+    """Table 1 of the paper: each cell is of the model that was trained with its shot."""
+    rows = []
+    for recipe, name in RECIPES.items():
+        models = {f'{shot}-shot': paper_model(found, recipe, shot) for shot in (1, 5)}
+        cells = [cell(models[column.split()[1]], column) for column in OMNIGLOT_COLUMNS]
+        if any(models.values()):
+            rows.append([name, *cells])
+    rows.append(['the paper', *TABLES['omniglot'].rows[-1].paper])
+    rows += [[name, *figures] for name, figures in OTHERS.items()]
+    return table(['Omniglot', *OMNIGLOT_COLUMNS], rows)
+
+
+def paper_model(found, recipe, shot):
+    """The runs of the 60-way model of that shot by a recipe, of whatever length."""
+    wanted = {'recipe': recipe, **omniglot_run(shot, 60)}
+    groups = found.get(('Omniglot', 'test'), {}).values()
+    return next((runs for runs in groups if {**runs[0]['config'], **wanted} == runs[0]['config']), [])
+
+
+def settings_table(groups):
+    """All runs on one data set and split, a row per setting; with the difference to the first of the same length."""
+    columns = list(dict.fromkeys(column for runs in groups.values() for column in scores(runs[0])))
+    rows = []
+    for flags_given, runs in sorted(groups.items(), key=lambda item: (length(item[1]), len(item[0]))):
+        test_episodes = max(score['episodes'] for score in scores(runs[0]).values())
+        minutes = statistics.mean(run['seconds'] for run in runs) / 60
+        numbers = ', '.join(str(run['seed']) for run in runs)
+        cells = [cell(runs, column) for column in columns]
+        rows.append([f'`{" ".join(flags_given)}`', *cells, numbers, f'{test_episodes:,}', f'{minutes:.0f} min'])
+    return table(['flags', *columns, 'seeds', 'test episodes', 'time'], rows)
+
+
+def length(runs):
+    return runs[0]['config']['episodes']
+
+
+def scores(run):
+    return run[run['evaluated_on']]
+
+
+def cell(runs, column):
+    """Accuracy and half width of its 95 % interval in a column, means over the runs, as text."""
+    found = [scores(run)[column] for run in runs if column in scores(run)]
+    if not found:
+        return '-'
+    return ' ± '.join(f'{statistics.mean(score[name] for score in found):.2f}' for name in ('accuracy', 'ci95'))
+
+
+def table(header, rows):
+    return [f'| {" | ".join(cells)} |' for cells in (header, ['---'] * len(header), *rows)]
+
+
+def page(found):
+    """RESULTS.md."""
+    lines = ['# Results', '', INTRODUCTION, '', '## Table 1 of the paper', '', *omniglot_table(found), '']
+    for (dataset, split), groups in found.items():
+        hardware = '; '.join(sorted({run['processor'] for runs in groups.values() for run in runs}))
+        command = f'`python -m {BINARIES[dataset].__name__}` with these flags, on {hardware}:'
+        lines += [f'## {dataset}, {split} classes', '', command, '', *settings_table(groups), '']
+        lines += [NOTES[dataset, split], ''] if (dataset, split) in NOTES else []
+    return '\n'.join(lines)
+
+
+def readme(text, found):
+    """The README with its table as it should be."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ConfigError(f'{README} has no place for the table, which is between {BEGIN} and {END}')
+    return '\n'.join([before + begin, *omniglot_table(found), end]) + after
+
+
+def main(argv):
+    """Exit code 0, or a one-line error and another code."""
+    try:
+        if len(argv) > 1:
+            raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
+        for workdir in flags.FLAGS.add:
+            add(Path(workdir))
+        found = published()
+        replace_file(PAGE, page(found))
+        replace_file(README, readme(README.read_text(), found))
+    except ConfigError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    print('\n'.join(omniglot_table(found)))
+    print(f'written to {PAGE} and {README}')
+    return 0
+
+
+if __name__ == '__main__':
+    flags.DEFINE_list('add', [], 'Workdirs of finished runs to take over first.', module_name=sys.argv[0])
+    app.run(main)

@@ -1,0 +1,117 @@
+"""The published figures: files that are what the command writes, and commands that give the runs behind them."""
+
+import dataclasses
+import json
+
+import pytest
+from absl import flags
+
+from experiments import config, omniglot, publish
+from experiments.config import ConfigError
+
+FOUND = publish.published()
+RUNS = [run for groups in FOUND.values() for runs in groups.values() for run in runs]
+
+
+def parse(binary, arguments):
+    """The config that the flags of the binary itself make of a command line."""
+    config.define_flags(binary.RECIPE)
+    try:
+        flags.FLAGS(['program', *arguments])
+        return config.from_flags(binary.RECIPE)
+    finally:
+        for name in list(vars(binary.RECIPE)):
+            delattr(flags.FLAGS, name)
+
+
+def run(*, dataset='Omniglot', recipe='paper', seed=0, accuracy=90.0, **values):
+    """A run as it is published."""
+    made = config.configured(omniglot.RECIPE, {'recipe': recipe, 'seed': seed, 'data': 'real', **values})
+    score = {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': 1000}
+    return {
+        'dataset': dataset,
+        'synthetic': False,
+        'seed': seed,
+        'evaluated_on': 'test',
+        'config': config.identity(made),
+        'test': dict.fromkeys(publish.OMNIGLOT_COLUMNS, score),
+        'seconds': 120.0,
+        'processor': 'abacus',
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty place for published runs and pages."""
+    monkeypatch.setattr(publish, 'RUNS', tmp_path / 'results')
+    return tmp_path
+
+
+def leave(workdir, results):
+    """A workdir with what a finished run leaves."""
+    workdir.mkdir()
+    timing = {name: results.pop(name) for name in ('seconds', 'processor')}
+    (workdir / 'results.json').write_text(json.dumps(results))
+    (workdir / 'timing.json').write_text(json.dumps(timing))
+    return workdir
+
+
+def test_pages_are_what_the_command_writes():
+    assert publish.PAGE.read_text() == publish.page(FOUND)
+    assert publish.README.read_text() == publish.readme(publish.README.read_text(), FOUND)
+
+
+def test_figures_are_of_real_data_and_name_no_place():
+    for published in RUNS:
+        assert not published['synthetic']
+        assert 'workdir' not in published['config'] and 'data_dir' not in published['config']
+
+
+@pytest.mark.parametrize(
+    'published',
+    [*RUNS, run(recipe='modern', shot=5, seed=2), run(way=5, query=15, test_way=(5,), retrain=False, episodes=70)],
+)
+def test_commands_lead_to_the_configs_of_their_runs(published):
+    binary = publish.BINARIES[published['dataset']]
+    made = parse(binary, [*publish.command_flags(published), '--data=real'])
+    assert config.identity(made) == published['config']
+
+
+def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
+    for number, published in enumerate(
+        [
+            run(accuracy=90.0),
+            run(seed=1, accuracy=92.0),
+            run(shot=5, accuracy=99.0),
+            run(recipe='modern', accuracy=95.0),
+        ]
+    ):
+        publish.add(leave(folder / f'run{number}', published))
+    lines = publish.omniglot_table(publish.published())
+    assert lines[2] == "| protojax, the paper's recipe | 91.00 ± 0.50 | 99.00 ± 0.50 | 91.00 ± 0.50 | 99.00 ± 0.50 |"
+    assert lines[3] == '| protojax, `--recipe=modern` | 95.00 ± 0.50 | - | 95.00 ± 0.50 | - |'
+    assert lines[4] == '| the paper | 98.8 | 99.7 | 96.0 | 98.9 |'
+    page = publish.page(publish.published())
+    row = '| `--way=60 --shot=1` | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 0, 1 | 1,000 | 2 min |'
+    assert row in page
+    assert '`python -m experiments.omniglot` with these flags, on abacus:' in page
+
+
+def test_only_finished_runs_on_real_data_are_published(folder):
+    with pytest.raises(ConfigError, match='--add wants the workdir of a finished run'):
+        publish.add(folder / 'nothing')
+    with pytest.raises(ConfigError, match='synthetic'):
+        publish.add(leave(folder / 'stand-in', {**run(), 'synthetic': True}))
+    assert publish.published() == {}
+
+
+def test_the_readme_must_have_a_place_for_the_table():
+    with pytest.raises(ConfigError, match='no place for the table'):
+        publish.readme('# protojax\n', FOUND)
+
+
+def test_modern_values_give_way_to_flags():
+    made = parse(omniglot, ['--recipe=modern', '--episodes=70'])
+    expected = {**omniglot.MODERN, 'episodes': 70}
+    assert made == dataclasses.replace(omniglot.RECIPE, recipe='modern', **expected)
+    assert parse(omniglot, []) == omniglot.RECIPE
