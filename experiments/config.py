@@ -154,11 +154,8 @@ class FewShotConfig(Config):
         'Batch-norm statistics at test: their running averages, or measured anew over images of the training classes.',
         choices=('running', 'measured'),
     )
-    augment: str = option(
-        'none',
-        'Changes of the images of a training episode: "mirror" half of its classes, "redraw" each image, moved,'
-        ' stretched and slanted a little, or "both". Paper: none.',
-        choices=('none', 'mirror', 'redraw', 'both'),
+    mirror: bool = option(
+        False, 'Half of the classes of each training episode, drawn anew, are their mirror images. Paper: no.'
     )
     test_way: list = option((5, 20), 'Classes per test episode, one column each.')
     test_shot: list = option((1, 5), 'Support examples per class in test episodes, one column each.')
