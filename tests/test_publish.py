@@ -92,9 +92,20 @@ def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
     assert lines[3] == '| protojax, `--recipe=modern` | 95.00 ± 0.50 | - | 95.00 ± 0.50 | - |'
     assert lines[4] == '| the paper | 98.8 | 99.7 | 96.0 | 98.9 |'
     page = publish.page(publish.published())
-    row = '| `--way=60 --shot=1` | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 0, 1 | 1,000 | 2 min |'
-    assert row in page
+    cells = '91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50'
+    assert f'| `--way=60 --shot=1` | {cells} | +0.00 | 0, 1 | 1,000 | 2 min |' in page
     assert '`python -m experiments.omniglot` with these flags, on abacus:' in page
+
+
+def test_a_gain_is_over_the_shortest_command_of_the_same_length_and_shot(folder):
+    plain, uniform = run(accuracy=90.0, episodes=70), run(accuracy=89.25, episodes=70, scale_init='uniform')
+    for number, published in enumerate([uniform, plain, run(accuracy=95.0, episodes=80)]):
+        publish.add(leave(folder / f'run{number}', published))
+    page = publish.page(publish.published()).splitlines()
+    gains = {line.split('|')[1].strip(): line.split('|')[6].strip() for line in page if line.startswith('| `--')}
+    flags_given = '--way=60 --shot=1 --episodes='
+    expected = {f'`{flags_given}70`': '+0.00', f'`{flags_given}70 --scale_init=uniform`': '-0.75'}
+    assert gains == {**expected, f'`{flags_given}80`': '+0.00'}
 
 
 def test_only_finished_runs_on_real_data_are_published(folder):
