@@ -35,7 +35,7 @@ INTRODUCTION = """\
 Written by `python -m experiments.publish` from the files under [results](results), which finished runs have left.
 Accuracy in %, with the half width of its 95 % confidence interval over test episodes; of several seeds both are means.
 In the first table each cell is of the 60-way model that was trained with the shot of its column. The gain is that in
-20-way 1-shot accuracy over the first row of the same shot and number of training episodes. The time is that of a whole run."""
+20-way 1-shot accuracy over the first row of the same shot and training episodes. The time is that of a whole run."""
 NOTES = {}
 
 
