@@ -184,11 +184,11 @@ class ZeroShotConfig(Config):
     dimensions: int = option(1024, 'Dimensions of the space that images and attributes are mapped to.', minimum=1)
 
 
-def define_flags(recipe):
+def define_flags(recipe, flag_values=flags.FLAGS):
     """Define a command-line flag for each field of the recipe, with the recipe's value as its default."""
     for field in dataclasses.fields(recipe):
         value, help, choices = getattr(recipe, field.name), field.metadata['help'], field.metadata['choices']
-        common = {'module_name': sys.argv[0]}  # so that --help lists the flag
+        common = {'flag_values': flag_values, 'module_name': sys.argv[0]}  # the module so that --help lists the flag
         if choices is not None:
             flags.DEFINE_enum(field.name, value, choices, help, **common)
         elif isinstance(value, bool):
@@ -200,9 +200,9 @@ def define_flags(recipe):
             define(field.name, value, help, **common)
 
 
-def from_flags(recipe):
+def from_flags(recipe, flag_values=flags.FLAGS):
     """The recipe with the values that were given on the command line."""
-    given = {f.name: flags.FLAGS[f.name] for f in dataclasses.fields(recipe)}
+    given = {field.name: flag_values[field.name] for field in dataclasses.fields(recipe)}
     values = {name: flag.value for name, flag in given.items() if flag.present}
     for name, value in values.items():
         if isinstance(value, list):
@@ -211,6 +211,17 @@ def from_flags(recipe):
             except ValueError as error:
                 raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
     return configured(recipe, values)
+
+
+def parse(recipe, arguments):
+    """The config that the arguments of a command line make of a recipe, as its own program would understand them."""
+    flag_values = flags.FlagValues()
+    define_flags(recipe, flag_values)
+    try:
+        flag_values(['', *arguments])
+    except flags.Error as error:
+        raise ConfigError(str(error)) from error
+    return from_flags(recipe, flag_values)
 
 
 def configured(recipe, given):

@@ -1,6 +1,5 @@
 """A trial is one run of an experiment as a program of its own: its command, its config, whether it has been done."""
 
-import dataclasses
 import json
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config import ConfigError, FewShotConfig, configured, differing_fields
+from experiments.config import ConfigError, FewShotConfig, differing_fields, parse
 
 
 class Trial(NamedTuple):
@@ -24,25 +23,9 @@ def trial(binary, run, seed, *, runs, extra):
     name = binary.EXPERIMENT.name
     folder = ','.join(f'{key}={value}' for key, value in run.items()) or 'recipe'
     workdir = Path(runs) / name / folder / f'seed{seed}'
-    arguments = {**run, 'seed': seed, **extra, 'workdir': workdir}
-    command = ('python', '-m', f'experiments.{name}', *(f'--{key}={value}' for key, value in arguments.items()))
-    return Trial(command, workdir, configure(binary.RECIPE, arguments))
-
-
-def configure(recipe, arguments):
-    """The config that flags given as text make of a recipe."""
-    texts_to = {bool: {'true': True, 'false': False}.__getitem__, tuple: lambda text: tuple(map(int, text.split(',')))}
-    kinds = {field.name: type(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)}
-    values = {}
-    for name, text in arguments.items():
-        if name not in kinds:
-            raise ConfigError(f'--{name} is no flag of this experiment; see its --help')
-        kind = kinds[name]
-        try:
-            values[name] = texts_to.get(kind, kind)(str(text))
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f'--{name}={text} is not of type {kind.__name__}') from error
-    return configured(recipe, values)
+    given = {**run, 'seed': seed, **extra, 'workdir': workdir}
+    arguments = [f'--{key}={value}' for key, value in given.items()]
+    return Trial(('python', '-m', f'experiments.{name}', *arguments), workdir, parse(binary.RECIPE, arguments))
 
 
 def results(trial):

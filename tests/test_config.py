@@ -3,36 +3,16 @@
 import dataclasses
 
 import pytest
-from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.config import ConfigError, define_flags, differing_fields, from_flags, to_json
+from experiments.config import ConfigError, differing_fields, parse, to_json
 
 RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
 
 
-@pytest.fixture
-def parse(monkeypatch):
-    """Parses a command line into a config, on flags of its own."""
-
-    def run(recipe, *arguments):
-        values = flags.FlagValues()
-        monkeypatch.setattr(flags, 'FLAGS', values)
-        for kind in ('enum', 'boolean', 'list', 'integer', 'float', 'string'):
-            define = getattr(flags, f'DEFINE_{kind}')
-            monkeypatch.setattr(flags, f'DEFINE_{kind}', lambda *a, d=define, **k: d(*a, flag_values=values, **k))
-        define_flags(recipe)
-        monkeypatch.undo()
-        monkeypatch.setattr(flags, 'FLAGS', values)
-        values(['program', *arguments])
-        return from_flags(recipe)
-
-    return run
-
-
 @pytest.mark.parametrize('recipe', RECIPES)
-def test_flags_without_arguments_give_the_recipe(parse, recipe):
-    assert parse(recipe) == recipe.resolved()
+def test_flags_without_arguments_give_the_recipe(recipe):
+    assert parse(recipe, []) == recipe.resolved()
 
 
 @pytest.mark.parametrize('recipe', RECIPES)
@@ -41,8 +21,9 @@ def test_every_field_explains_itself(recipe):
         assert len(field.metadata['help']) > 10, field.name
 
 
-def test_flags_change_the_recipe(parse):
-    config = parse(omniglot.RECIPE, '--way=20', '--shot=5', '--test_way=5,7', '--learning_rate=0.01', '--noretrain')
+def test_flags_change_the_recipe():
+    arguments = ['--way=20', '--shot=5', '--test_way=5,7', '--learning_rate=0.01', '--noretrain']
+    config = parse(omniglot.RECIPE, arguments)
     assert (config.way, config.shot, config.test_way) == (20, 5, (5, 7))
     assert config.learning_rate == 0.01
     assert not config.retrain
@@ -84,9 +65,9 @@ def test_bad_values_are_named(values, named):
     assert '\n' not in str(error.value)
 
 
-def test_lists_must_be_numbers(parse):
+def test_lists_must_be_numbers():
     with pytest.raises(ConfigError, match='--test_way=5,x must be whole numbers'):
-        parse(omniglot.RECIPE, '--test_way=5,x')
+        parse(omniglot.RECIPE, ['--test_way=5,x'])
 
 
 def test_an_experiment_is_known_by_what_changes_its_result():

@@ -4,24 +4,12 @@ import dataclasses
 import json
 
 import pytest
-from absl import flags
 
 from experiments import config, omniglot, publish
 from experiments.config import ConfigError
 
 FOUND = publish.published()
 RUNS = [run for groups in FOUND.values() for runs in groups.values() for run in runs]
-
-
-def parse(binary, arguments):
-    """The config that the flags of the binary itself make of a command line."""
-    config.define_flags(binary.RECIPE)
-    try:
-        flags.FLAGS(['program', *arguments])
-        return config.from_flags(binary.RECIPE)
-    finally:
-        for name in list(vars(binary.RECIPE)):
-            delattr(flags.FLAGS, name)
 
 
 def run(*, dataset='Omniglot', recipe='paper', seed=0, accuracy=90.0, **values):
@@ -73,7 +61,7 @@ def test_figures_are_of_real_data_and_name_no_place():
 )
 def test_commands_lead_to_the_configs_of_their_runs(published):
     binary = publish.BINARIES[published['dataset']]
-    made = parse(binary, [*publish.command_flags(published), '--data=real'])
+    made = config.parse(binary.RECIPE, [*publish.command_flags(published), '--data=real'])
     assert config.identity(made) == published['config']
 
 
@@ -122,7 +110,7 @@ def test_the_readme_must_have_a_place_for_the_table():
 
 
 def test_modern_values_give_way_to_flags():
-    made = parse(omniglot, ['--recipe=modern', '--episodes=70'])
+    made = config.parse(omniglot.RECIPE, ['--recipe=modern', '--episodes=70'])
     expected = {**omniglot.MODERN, 'episodes': 70}
     assert made == dataclasses.replace(omniglot.RECIPE, recipe='modern', **expected)
-    assert parse(omniglot, []) == omniglot.RECIPE
+    assert config.parse(omniglot.RECIPE, []) == omniglot.RECIPE
