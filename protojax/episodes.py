@@ -36,7 +36,7 @@ def sample_episode(key, dataset, *, way, shot, query):
     Every chosen class must have at least shot + query items; whoever loads the data checks that.
     """
     # All random bits at once: the generator is most of what has to be compiled.
-    bits = jax.random.bits(key, (way, 1 + shot + query))
+    bits = jax.random.bits(key, (way, 1 + shot + query), 'uint32')
     classes = _choose(bits[:, 0], dataset.counts.shape[0])
     chosen = jax.vmap(_choose)(bits[:, 1:], dataset.counts[classes])
 

@@ -91,6 +91,13 @@ def test_the_key_names_the_episode():
     jax.tree.map(np.testing.assert_array_equal, plain, first)
 
 
+def test_double_precision_draws_the_same_episode(x64):
+    double = sample_episode(jax.random.key(7), DATASET, way=WAY, shot=SHOT, query=QUERY)
+    with jax.enable_x64(False):
+        single = sample_episode(jax.random.key(7), DATASET, way=WAY, shot=SHOT, query=QUERY)
+    jax.tree.map(np.testing.assert_array_equal, single, double)
+
+
 def test_all_classes_and_all_items():
     dataset = DATASET._replace(counts=jnp.full(5, 3))
     episode = sample(3, dataset, way=5, shot=1, query=2)
