@@ -6,7 +6,7 @@ from experiments.benchmark.workers import Contender
 from experiments.benchmark.workloads import EVALUATION, MINIIMAGENET, OMNIGLOT, embedding_flops, training_flops
 
 ROUNDS, QUICK_ROUNDS = 7, 2
-SECONDS = 0.5  # of a turn
+SECONDS = 1.0  # of a turn
 QUICK = ('omniglot', 'evaluation')  # sections
 MATMUL_SIZE = 4096
 
