@@ -37,6 +37,7 @@ Accuracy in %, with the half width of its 95 % confidence interval over test epi
 In the first table each cell is of the 60-way model that was trained with the shot of its column. The gain is that in
 20-way 1-shot accuracy over the first row of the same shot and training episodes. The time is that of a whole run."""
 NOTES = {
+    ('CUB-200-2011', 'test'): "Features of a ResNet-50; the paper's 54.6 % per image are on those of a GoogLeNet.",
     ('Omniglot', 'validation'): """\
 What a choice is worth, in models that were trained on the training alphabets alone, for a short time and with one seed:
 a tenth more or less says nothing, and differences are smaller after a long training. Nearest neighbours, by which the
@@ -126,7 +127,7 @@ def settings_table(groups):
         against = first.setdefault((length(runs), runs[0]['config'].get('shot')), runs)
         cells = [cell(runs, column) for column in columns]
         worth = f'{mean(runs, HARDEST) - mean(against, HARDEST):+.2f}' if HARDEST in columns else ''
-        rows.append([f'`{" ".join(given)}`', *cells, worth, numbers, f'{minutes:.0f} min'])
+        rows.append([f'`{" ".join(given)}`' if given else 'none', *cells, worth, numbers, f'{minutes:.0f} min'])
     return table(['flags', *columns, 'gain', 'seeds', 'time'], rows)
 
 
