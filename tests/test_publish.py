@@ -68,6 +68,7 @@ def test_commands_lead_to_the_configs_of_their_runs(published):
 def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
     for number, published in enumerate(
         [
+            run(accuracy=10.0, scale_init='uniform'),
             run(accuracy=90.0),
             run(seed=1, accuracy=92.0),
             run(shot=5, accuracy=99.0),
