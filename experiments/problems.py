@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.config import ConfigError
 from protojax.augmentation import mirror
-from protojax.encoders import Conv4, LinearMap
+from protojax.encoders import Conv4, LinearMap, scale_embeddings
 from protojax.evaluation import embedder, episode_scorer, statistics_pass, zero_shot_scorer
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.tasks import Task, few_shot_task, zero_shot_task
@@ -80,12 +80,15 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
             scores[f'{way}-way {shot}-shot'] = score(params, embedded, test_key)
         return scores
 
+    # Embeddings by weights from a file are such that their squared distances need no temperature.
+    shrink = config.temperature**-0.5 if config.distance == 'euclidean' else 1.0
+
     def load(name):
         weights = load_pretrained(name)
-        return {'encoder': weights.params, 'distance': {}}, weights.batch_stats
+        return {'encoder': scale_embeddings(weights.params, 1 / shrink), 'distance': {}}, weights.batch_stats
 
     def save(path, params, batch_stats, description):
-        weights = Pretrained(encoder, params['encoder'], batch_stats, description)
+        weights = Pretrained(encoder, scale_embeddings(params['encoder'], shrink), batch_stats, description)
         save_pretrained(path, weights, data.train.items.shape[2:])
 
     learns_distance = config.distance in ('mahalanobis', 'diagonal')  # then the encoder is not all that was learned

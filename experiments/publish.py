@@ -26,7 +26,8 @@ BEGIN, END = '<!-- written by experiments.publish -->', '<!-- up to here -->'
 
 BINARIES = {'Omniglot': omniglot, 'miniImageNet': miniimagenet, 'CUB-200-2011': cub}
 RECIPES = {'paper': "protojax, the paper's recipe", 'modern': 'protojax, `--recipe=modern`'}
-FREE = {'--way', '--shot', '--recipe', '--episodes', '--test_episodes'}  # flags of a run that changes nothing else
+FREE = {'--way', '--shot', '--query', '--recipe', '--episodes', '--test_episodes'}  # of a run that changes nothing else
+LOOK = 1000  # episodes between the points of a published learning curve
 HARDEST = '20-way 1-shot'  # of the settings, in which recipes differ most
 OTHERS = {  # accuracies on Omniglot that are not in the paper
     'the official code, as its users report': ('98.4', '99.6', '94.9', '98.6'),
@@ -38,6 +39,7 @@ Written by `python -m experiments.publish` from the files under [results](result
 Accuracy in %, with the half width of its 95 % confidence interval over test episodes; of several seeds both are means.
 In the first table each cell is of the 60-way model that was trained with the shot of its column. The gain is that in
 20-way 1-shot accuracy over the first row of the same shot and training episodes. The time is that of a whole run."""
+CURVES = 'Accuracy of these runs on validation episodes with the training shot, by the number of training episodes:'
 NOTES = {
     ('CUB-200-2011', 'test'): "Features of a ResNet-50; the paper's 54.6 % per image are on those of a GoogLeNet.",
     ('Omniglot', 'validation'): """\
@@ -49,15 +51,23 @@ strokes.""",
 
 def add(workdir):
     """Take over the results of a workdir."""
-    found = {name: workdir / f'{name}.json' for name in ('results', 'timing')}
-    if missing := [str(path) for path in found.values() if not path.exists()]:
+    paths = [workdir / name for name in ('results.json', 'timing.json', 'metrics.jsonl')]
+    if missing := [path for path in paths if not path.exists()]:
         raise ConfigError(f'there is no {missing[0]}; --add wants the workdir of a finished run')
-    results, timing = (json.loads(path.read_text()) for path in found.values())
+    results, timing, metrics = (path.read_text() for path in paths)
+    results, timing = json.loads(results), json.loads(timing)
     if results['synthetic']:
         raise ConfigError(f'{workdir} is a run on synthetic data, which no figure is published of')
     target = RUNS / workdir.name / 'results.json'
     target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, json.dumps({**results, **timing}, indent=1) + '\n')
+    replace_file(target, json.dumps({**results, **timing, 'curve': curve(metrics)}, indent=1) + '\n')
+
+
+def curve(metrics):
+    """Validation accuracy in % at every LOOK episodes that a run looked at: lines of JSON -> {episode: accuracy}."""
+    reports = [json.loads(report) for report in metrics.splitlines()]
+    looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
+    return {str(look['episode']): round(100 * look['accuracy'], 2) for look in looks}
 
 
 def published():
@@ -103,7 +113,7 @@ def omniglot_table(found):
     """Table 1 of the paper: each cell is of the model that was trained with its shot."""
     rows = []
     for recipe, name in RECIPES.items():
-        models = {f'{shot}-shot': paper_model(found, recipe, shot) for shot in (1, 5)}
+        models = {f'{shot}-shot': model(found, recipe, **omniglot_run(shot, 60)) for shot in (1, 5)}
         cells = [cell(models[column.split()[1]], column) for column in OMNIGLOT_COLUMNS]
         if any(models.values()):
             rows.append([name, *cells])
@@ -112,14 +122,35 @@ def omniglot_table(found):
     return table(['Omniglot', *OMNIGLOT_COLUMNS], rows)
 
 
-def paper_model(found, recipe, shot):
-    """The runs of the 60-way model of that shot by a recipe, of whatever length but with nothing else changed."""
-    wanted = {'recipe': recipe, **omniglot_run(shot, 60)}
+def way_table(found):
+    """The paper's table on training way and shot: ours and the paper's; a row that has not been run is left out."""
+    rows = []
+    for row in TABLES['omniglot-way'].rows:
+        if runs := model(found, 'paper', **row.runs[0]):
+            ours = [cell(runs, column) for column in OMNIGLOT_COLUMNS]
+            rows.append([row.name, *(figure for pair in zip(ours, row.paper, strict=True) for figure in pair)])
+    return table(['trained with', *(name for column in OMNIGLOT_COLUMNS for name in (column, 'paper'))], rows)
+
+
+def model(found, recipe, **values):
+    """The runs of a recipe with these values, of whatever length but with nothing else changed."""
     for given, runs in found.get(('Omniglot', 'test'), {}).items():
         unchanged = {flag.split('=')[0] for flag in given} <= FREE
-        if unchanged and {**runs[0]['config'], **wanted} == runs[0]['config']:
+        if unchanged and {**runs[0]['config'], 'recipe': recipe, **values} == runs[0]['config']:
             return runs
     return []
+
+
+def curves_table(groups):
+    """Validation accuracy in the course of training: a row per setting whose runs looked at it."""
+    curves = {given: [run['curve'] for run in runs] for given, runs in groups.items() if runs[0].get('curve')}
+    episodes = sorted({episode for found in curves.values() for episode in found[0]}, key=int)
+    mean_of = lambda found, episode: f'{statistics.mean(one[episode] for one in found):.2f}'  # noqa: E731
+    rows = [
+        [f'`{" ".join(given)}`', *(mean_of(found, episode) if episode in found[0] else '' for episode in episodes)]
+        for given, found in curves.items()
+    ]
+    return table(['flags', *episodes], rows)
 
 
 def settings_table(groups):
@@ -162,10 +193,13 @@ def table(header, rows):
 def page(found):
     """RESULTS.md."""
     lines = ['# Results', '', INTRODUCTION, '', '## Table 1 of the paper', '', *omniglot_table(found), '']
+    lines += ['## Training way and shot', '', *way_table(found), '']
     for (dataset, split), groups in found.items():
         hardware = '; '.join(sorted({run['processor'] for runs in groups.values() for run in runs}))
         command = f'`python -m {BINARIES[dataset].__name__}` with these flags, on {hardware}:'
         lines += [f'## {dataset}, {split} classes', '', command, '', *settings_table(groups), '']
+        if any(run.get('curve') for runs in groups.values() for run in runs):
+            lines += [CURVES, '', *curves_table(groups), '']
         lines += [NOTES[dataset, split], ''] if (dataset, split) in NOTES else []
     return '\n'.join(lines)
 

@@ -64,6 +64,13 @@ class Conv4(nn.Module):
         return x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
 
 
+def scale_embeddings(params, factor):
+    """Parameters of a Conv4 whose embeddings are those of `params` times a factor above 0."""
+    last = params['ConvBlock_3']  # ReLU and max-pool, which follow its normalisation, keep the factor
+    scaled = {name: factor * last[name] for name in ('scale', 'bias')}
+    return {**params, 'ConvBlock_3': {**last, **scaled}}
+
+
 class LinearMap(nn.Module):
     """One linear map [N, A] -> [N, dimensions] of inputs less a mean [A] and over a scale, to unit length if asked."""
 

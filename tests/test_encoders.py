@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protojax import blocks
-from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.encoders import Conv4, LinearMap, encode, initialize, scale_embeddings
 
 SMALL = Conv4(filters=8, kernels=False)  # on 16x16 images four blocks leave one pixel
 SHAPE = (16, 16, 1)
@@ -48,6 +48,15 @@ def test_conv4_is_four_blocks_on_scaled_pixels():
     np.testing.assert_allclose(embeddings, x.reshape(6, 8), rtol=1e-5, atol=1e-6)
     assert np.abs(embeddings).max() > 0
     jax.tree.map(np.testing.assert_array_equal, unchanged, batch_stats)
+
+
+def test_embeddings_scale_with_the_last_normalisation():
+    params, batch_stats = fresh()
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)  # biases that count
+    expected, _ = jitted(SMALL)(params, batch_stats, IMAGES)
+    scaled, _ = jitted(SMALL)(scale_embeddings(params, 0.125), batch_stats, IMAGES)
+    np.testing.assert_array_equal(scaled, 0.125 * expected)
+    assert expected.max() > 0
 
 
 def test_fresh_parameters():

@@ -1,11 +1,13 @@
-"""What zero-shot learning makes of its inputs."""
+"""What zero-shot learning makes of its inputs, and what few-shot learning puts into weights."""
+
+import dataclasses
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.config import ZeroShotConfig
-from experiments.problems import zero_shot_problem
+from experiments.config import FewShotConfig, ZeroShotConfig
+from experiments.problems import few_shot_problem, zero_shot_problem
 from protojax.datasets.split import Data, Split
 
 CONFIG = ZeroShotConfig(way=4, query=2, dimensions=16)
@@ -64,3 +66,27 @@ def test_inputs_keep_their_relative_spread():
     every_crop = train.items[:, :3].reshape(-1, 7)
     scale = np.sqrt(((every_crop - every_crop.mean(0)[None]) ** 2).mean())
     np.testing.assert_allclose(images[:, :7].std(0), expected / scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize('distance', ['euclidean', 'cosine'])
+def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 16, 16, 1), dtype=np.uint8)
+    classes = Split(images, np.full(4, 3, np.int32), tuple('abcd'), None)
+    config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, kernels='off')
+    make = lambda temperature: few_shot_problem(  # noqa: E731
+        dataclasses.replace(config, distance=distance, temperature=temperature, validation_way=2),
+        Data('tiny', True, classes, classes, classes),
+    )
+
+    def scores(problem, params, batch_stats):
+        embeddings = problem.task.embed(params, batch_stats, images[:, 0])
+        return problem.task.classify(params, embeddings, embeddings, np.arange(4), way=4)
+
+    warm, plain = make(16.0), make(1.0)
+    params, batch_stats = warm.task.initialize(jax.random.key(0))
+    warm.save(tmp_path / 'weights.npz', params, batch_stats, {})
+    expected = scores(warm, params, batch_stats)
+    np.testing.assert_array_equal(scores(warm, *warm.load(tmp_path / 'weights.npz')), expected)
+    without = scores(plain, *plain.load(tmp_path / 'weights.npz'))
+    np.testing.assert_allclose(without, expected * (1 if distance == 'euclidean' else 16), rtol=1e-6)
+    assert np.ptp(expected) > 0

@@ -35,9 +35,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def leave(workdir, results):
-    """A workdir with what a finished run leaves."""
+def leave(workdir, results, looks=()):
+    """A workdir with what a finished run leaves, that looked at the validation loss after these episodes."""
     workdir.mkdir()
+    reports = [{'split': 'validation', 'episode': episode, 'accuracy': episode / 1e5} for episode in looks]
+    (workdir / 'metrics.jsonl').write_text(''.join(json.dumps(report) + '\n' for report in reports))
     timing = {name: results.pop(name) for name in ('seconds', 'processor')}
     (workdir / 'results.json').write_text(json.dumps(results))
     (workdir / 'timing.json').write_text(json.dumps(timing))
@@ -95,6 +97,26 @@ def test_a_gain_is_over_the_shortest_command_of_the_same_length_and_shot(folder)
     flags_given = '--way=60 --shot=1 --episodes='
     expected = {f'`{flags_given}70`': '+0.00', f'`{flags_given}70 --scale_init=uniform`': '-0.75'}
     assert gains == {**expected, f'`{flags_given}80`': '+0.00'}
+
+
+def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folder):
+    publish.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000)))
+    publish.add(leave(folder / 'run1', run(shot=5, seed=1), looks=(1000, 2000)))
+    publish.add(leave(folder / 'run2', run(), looks=(1000, 2000, 3000)))
+    publish.add(leave(folder / 'run3', run(way=20)))
+    lines = publish.page(publish.published()).splitlines()
+    start = lines.index(publish.CURVES) + 2
+    assert lines[start] == '| flags | 1000 | 2000 | 3000 |'
+    assert lines[start + 2] == '| `--way=60 --shot=5` | 1.00 | 2.00 |  |'
+    assert lines[start + 3 :] == ['| `--way=60 --shot=1` | 1.00 | 2.00 | 3.00 |']
+
+
+def test_training_way_and_shot_stand_beside_the_paper(folder):
+    publish.add(leave(folder / 'run0', run(way=20, query=15, episodes=70, accuracy=91.0)))
+    publish.add(leave(folder / 'run1', run(way=5, episodes=70)))  # 5 queries instead of the 15 of that row
+    lines = publish.way_table(publish.published())
+    cells = '91.00 ± 0.50 | 98.7 | 91.00 ± 0.50 | 99.6 | 91.00 ± 0.50 | 95.4 | 91.00 ± 0.50 | 98.8'
+    assert lines[2:] == [f'| 1-shot, 15 queries, 20-way | {cells} |']
 
 
 def test_only_finished_runs_on_real_data_are_published(folder):
