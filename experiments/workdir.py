@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import platform
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from experiments.config import differing_fields, to_json
+from experiments.hardware import processor
 
 
 class WorkdirError(RuntimeError):
@@ -165,14 +165,3 @@ def replace_file(path, text):
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def processor():
-    """Name of this machine's processor and the number of its cores that this process may use."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path('/proc/cpuinfo')
-    if cpuinfo.exists():
-        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith('model name')]
-        name = lines[0].split(':')[1].strip() if lines else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    return f'{name}, {cores} core{"s" if cores > 1 else ""}'

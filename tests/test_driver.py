@@ -76,7 +76,7 @@ def test_a_run_writes_what_it_promises(finished):
     assert [(line['episode'], line['split']) for line in lines(workdir)] == [(2, 'train'), (4, 'train'), (6, 'train')]
     assert list((workdir / 'tensorboard' / 'train').glob('events.*'))
     timing = json.loads((workdir / 'timing.json').read_text())
-    assert timing['seconds'] > 0 and 'cores' in timing['processor']
+    assert timing['seconds'] > 0 and 'core' in timing['processor']
 
 
 def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, tmp_path):

@@ -3,7 +3,8 @@
 import os
 import platform
 from importlib import metadata
-from pathlib import Path
+
+from experiments.hardware import processor
 
 # Column, key of its values, and their form.
 COLUMNS = (
@@ -77,25 +78,18 @@ def markdown(figures):
 
 
 def machine():
-    """Processor, cores, and versions of what was measured."""
+    """Processor, its load, and versions of what was measured."""
     versions = {'python': platform.python_version()}
     for package in ('jax', 'jaxlib', 'flax', 'torch'):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = None
-    return {'processor': processor(), 'cores': os.cpu_count(), 'load_before': os.getloadavg()[0], 'versions': versions}
-
-
-def processor():
-    information = Path('/proc/cpuinfo')
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
-    return names[0] if names else platform.processor() or platform.machine()
+    return {'processor': processor(), 'load_before': os.getloadavg()[0], 'versions': versions}
 
 
 def introduction(about):
     """The machine in a sentence, and what the columns mean."""
     versions = ', '.join(f'{name} {version}' for name, version in about['versions'].items() if version)
-    hardware = f'{about["processor"]}, {about["cores"]} cores, load {about["load_before"]:.1f} at the start'
+    hardware = f'{about["processor"]}, load {about["load_before"]:.1f} at the start'
     return f'{hardware}; {versions}. {EXPLANATION}\n'

@@ -1,0 +1,16 @@
+"""What a run ran on."""
+
+import os
+import platform
+from pathlib import Path
+
+
+def processor():
+    """Name of this machine's processor and the number of its cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path('/proc/cpuinfo')
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith('model name')]
+        name = lines[0].split(':')[1].strip() if lines else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    return f'{name}, {cores} core{"s" if cores > 1 else ""}'
