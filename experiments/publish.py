@@ -1,4 +1,4 @@
-"""Our measured figures: RESULTS.md and the table of the README, written from the runs under experiments/results.
+"""Our measured figures: RESULTS.md and the tables of the README, written from the runs under experiments/results.
 
     python -m experiments.publish --add=runs/omniglot-60way-1shot-seed0
     python -m experiments.publish
@@ -132,6 +132,17 @@ def way_table(found):
     return table(['trained with', *(name for column in OMNIGLOT_COLUMNS for name in (column, 'paper'))], rows)
 
 
+def cub_table(found):
+    """Zero-shot learning: ours and the paper's."""
+    ours, columns = found['CUB-200-2011', 'test'][()], TABLES['cub'].columns
+    seeds = ', '.join(str(run['seed']) for run in ours)
+    rows = [
+        [f'protojax on ResNet-50 features, mean of seeds {seeds}', *(cell(ours, column) for column in columns)],
+        ['the paper, on GoogLeNet features', *TABLES['cub'].rows[-1].paper],
+    ]
+    return table(['CUB-200-2011', *columns], rows)
+
+
 def model(found, recipe, **values):
     """The runs of a recipe with these values, of whatever length but with nothing else changed."""
     for given, runs in found.get(('Omniglot', 'test'), {}).items():
@@ -147,7 +158,7 @@ def curves_table(groups):
     episodes = sorted({episode for found in curves.values() for episode in found[0]}, key=int)
     mean_of = lambda found, episode: f'{statistics.mean(one[episode] for one in found):.2f}'  # noqa: E731
     rows = [
-        [f'`{" ".join(given)}`', *(mean_of(found, episode) if episode in found[0] else '' for episode in episodes)]
+        [own_flags(given, groups), *(mean_of(found, episode) if episode in found[0] else '' for episode in episodes)]
         for given, found in curves.items()
     ]
     return table(['flags', *episodes], rows)
@@ -161,10 +172,21 @@ def settings_table(groups):
         minutes = statistics.mean(run['seconds'] for run in runs) / 60
         numbers = ', '.join(str(run['seed']) for run in runs)
         against = first.setdefault((length(runs), runs[0]['config'].get('shot')), runs)
+        worth = '' if against is runs else f'{mean(runs, HARDEST) - mean(against, HARDEST):+.2f}'
         cells = [cell(runs, column) for column in columns]
-        worth = f'{mean(runs, HARDEST) - mean(against, HARDEST):+.2f}' if HARDEST in columns else ''
-        rows.append([f'`{" ".join(given)}`' if given else 'none', *cells, worth, numbers, f'{minutes:.0f} min'])
+        rows.append([own_flags(given, groups), *cells, worth, numbers, f'{minutes:.0f} min'])
     return table(['flags', *columns, 'gain', 'seeds', 'time'], rows)
+
+
+def shared_flags(groups):
+    """The flags that all settings have in common."""
+    return [flag for flag in next(iter(groups)) if all(flag in given for given in groups)]
+
+
+def own_flags(given, groups):
+    """The flags of a setting that not all have, as text."""
+    own = [flag for flag in given if flag not in shared_flags(groups)]
+    return f'`{" ".join(own)}`' if own else 'none'
 
 
 def length(runs):
@@ -196,8 +218,9 @@ def page(found):
     lines += ['## Training way and shot', '', *way_table(found), '']
     for (dataset, split), groups in found.items():
         hardware = '; '.join(sorted({run['processor'] for runs in groups.values() for run in runs}))
-        command = f'`python -m {BINARIES[dataset].__name__}` with these flags, on {hardware}:'
-        lines += [f'## {dataset}, {split} classes', '', command, '', *settings_table(groups), '']
+        command = ' '.join(['python -m', BINARIES[dataset].__name__, *shared_flags(groups)])
+        lines += [f'## {dataset}, {split} classes', '', f'`{command}` with these flags besides, on {hardware}:', '']
+        lines += [*settings_table(groups), '']
         if any(run.get('curve') for runs in groups.values() for run in runs):
             lines += [CURVES, '', *curves_table(groups), '']
         lines += [NOTES[dataset, split], ''] if (dataset, split) in NOTES else []
@@ -205,12 +228,12 @@ def page(found):
 
 
 def readme(text, found):
-    """The README with its table as it should be."""
+    """The README with its tables as they should be."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ConfigError(f'{README} has no place for the table, which is between {BEGIN} and {END}')
-    return '\n'.join([before + begin, *omniglot_table(found), end]) + after
+        raise ConfigError(f'{README} has no place for the tables, which is between {BEGIN} and {END}')
+    return '\n'.join([before + begin, *omniglot_table(found), '', *cub_table(found), end]) + after
 
 
 def main(argv):
