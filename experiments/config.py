@@ -157,6 +157,9 @@ class FewShotConfig(Config):
     mirror: bool = option(
         False, 'Half of the classes of each training episode, drawn anew, are their mirror images. Paper: no.'
     )
+    shift: int = option(
+        0, 'Move each training image by up to so many whole pixels along each axis, drawn anew. Paper: 0.', minimum=0
+    )
     test_way: list = option((5, 20), 'Classes per test episode, one column each.')
     test_shot: list = option((1, 5), 'Support examples per class in test episodes, one column each.')
     test_query: int = option(15, 'Query examples per class in validation and test episodes.', minimum=1)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.config import ConfigError
-from protojax.augmentation import mirror
+from protojax.augmentation import mirror, shift
 from protojax.encoders import Conv4, LinearMap, scale_embeddings
 from protojax.evaluation import embedder, episode_scorer, statistics_pass, zero_shot_scorer
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
@@ -54,7 +54,7 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
         distance=config.distance,
         temperature=config.temperature,
         per_class=config.prototypes_per_class,
-        augment=mirror if config.mirror else None,
+        changes=[mirror] * config.mirror + [partial(shift, pixels=config.shift)] * (config.shift > 0),
     )
     devices = shared_by(config, config.way * (config.shot + config.query))
     embed = embedder(task.embed, devices)

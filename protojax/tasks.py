@@ -24,12 +24,12 @@ class Task(NamedTuple):
 
 
 def few_shot_task(
-    encoder, item_shape, *, way, shot, query, model='prototypical', distance='euclidean', augment=None, **options
+    encoder, item_shape, *, way, shot, query, model='prototypical', distance='euclidean', changes=(), **options
 ):
     """Prototypical or matching networks, learned from episodes of that way, shot and query -> Task.
 
-    `distance` is euclidean, cosine, mahalanobis or diagonal; `augment(key, images, labels, way=way)` changes the images
-    of a training episode; `options` are those of `few_shot_logits`.
+    `distance` is euclidean, cosine, mahalanobis or diagonal; the images of a training episode go through the `changes`
+    (see protojax.augmentation) in turn; `options` are those of `few_shot_logits`.
     """
     classify = partial(few_shot_logits, model=model, distance=distance, **options)
 
@@ -42,9 +42,9 @@ def few_shot_task(
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
         images = jnp.concatenate([episode.support, episode.query])  # one pass, so they share the batch statistics
-        if augment is not None:
-            labels = jnp.concatenate([episode.support_labels, episode.query_labels])
-            images = augment(jax.random.fold_in(key, 1), images, labels, way=way)
+        labels = jnp.concatenate([episode.support_labels, episode.query_labels])
+        for number, change in enumerate(changes, 1):
+            images = change(jax.random.fold_in(key, number), images, labels, way=way)
         one_pass = partial(encode, encoder, params['encoder'], batch_stats, train=True, axis_name=axis_name)
         embeddings, batch_stats = one_pass(images) if axis_name is None else spread(one_pass, images)
         support, queries = jnp.split(embeddings, [way * shot])

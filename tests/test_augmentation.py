@@ -33,6 +33,26 @@ def test_a_key_names_the_result():
     assert not np.array_equal(one, other)
 
 
+def test_images_move_by_whole_pixels_each_on_its_own():
+    images = np.pad(IMAGES[:, 2:-2, 2:-2], ((0, 0), (2, 2), (2, 2), (0, 0)))  # a margin, so that rolling loses nothing
+    moved = np.asarray(augmentation.shift(jax.random.key(0), images, LABELS, way=6, pixels=2))
+    moves = [(y, x) for y in range(-2, 3) for x in range(-2, 3)]
+    found = [
+        [move for move in moves if np.array_equal(np.roll(before, move, (0, 1)), after)]
+        for before, after in zip(images, moved, strict=True)
+    ]
+    assert all(len(move) == 1 for move in found)
+    assert {y for ((y, _),) in found} == {x for ((_, x),) in found} == {-2, -1, 0, 1, 2}
+
+
+def test_what_comes_in_from_outside_is_blank():
+    white = np.full((50, 28, 28, 1), 255, np.uint8)
+    moved = np.asarray(augmentation.shift(jax.random.key(0), white, np.zeros(50, int), way=1, pixels=1))
+    assert moved.dtype == np.uint8
+    assert set(np.unique(moved)) == {0, 255}
+    assert (moved[:, 1:-1, 1:-1] == 255).all()
+
+
 def test_training_sees_the_changed_images_and_evaluation_does_not():
     def label_in_ink(key, images, labels, *, way):  # makes classes trivial to tell apart
         rows = jax.nn.one_hot(labels * 5 // way * 5 + 2, images.shape[1])
@@ -40,8 +60,8 @@ def test_training_sees_the_changed_images_and_evaluation_does_not():
 
     blank = Dataset(jnp.zeros((8, 6, 28, 28, 1), jnp.uint8), jnp.full(8, 6))
     accuracies, embeddings = [], []
-    for augment in (None, label_in_ink):
-        task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, augment=augment)
+    for changes in ((), (augmentation.mirror, label_in_ink)):
+        task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, changes=changes)
         params, batch_stats = task.initialize(jax.random.key(0))
         _, (_, metrics) = task.loss(params, batch_stats, blank, jax.random.key(1))
         accuracies.append(float(metrics['accuracy']))
