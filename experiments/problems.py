@@ -54,7 +54,7 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
         distance=config.distance,
         temperature=config.temperature,
         per_class=config.prototypes_per_class,
-        changes=[mirror] * config.mirror + [partial(shift, pixels=config.shift)] * (config.shift > 0),
+        changes=training_changes(config),
     )
     devices = shared_by(config, config.way * (config.shot + config.query))
     embed = embedder(task.embed, devices)
@@ -93,6 +93,16 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
 
     learns_distance = config.distance in ('mahalanobis', 'diagonal')  # then the encoder is not all that was learned
     return Problem(task, devices, settled, validate, test, *(() if learns_distance else (load, save)))
+
+
+def training_changes(config):
+    """What is done to the images of training episodes."""
+    changes = []
+    if config.mirror:
+        changes.append(mirror)
+    if config.shift:
+        changes.append(partial(shift, pixels=config.shift))
+    return changes
 
 
 def zero_shot_problem(config, data):

@@ -1,7 +1,8 @@
 """Trained encoders in files that are safe to load from strangers: plain arrays and a JSON description, never a pickle.
 
 A file is a NumPy archive with one array per parameter and statistic, named by its path, and `description`: settings of
-the encoder, shape of its inputs, the config that trained it, the accuracies that it reached, and a digest.
+the encoder, shape of its inputs, the config that trained it, the accuracies that it reached, and a digest. Squared
+distances of the embeddings need no temperature: the weights include the one that divided them in training.
 """
 
 import hashlib

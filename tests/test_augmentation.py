@@ -1,4 +1,4 @@
-"""Augmentation: which classes are mirrored, and what training and evaluation see of it."""
+"""Augmentation: which classes are mirrored, where images move, and what training and evaluation see of it."""
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,18 @@ def test_what_comes_in_from_outside_is_blank():
     assert moved.dtype == np.uint8
     assert set(np.unique(moved)) == {0, 255}
     assert (moved[:, 1:-1, 1:-1] == 255).all()
+
+
+def test_each_change_has_random_numbers_of_its_own():
+    def noise(key, images, labels, *, way):
+        noises.append(np.asarray(jax.random.normal(key, (3,))))
+        return images
+
+    noises = []
+    task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=2, shot=1, query=1, changes=(noise, noise))
+    blank = Dataset(jnp.zeros((2, 2, 28, 28, 1), jnp.uint8), jnp.full(2, 2))
+    task.loss(*task.initialize(jax.random.key(0)), blank, jax.random.key(1))
+    assert not np.array_equal(*noises)
 
 
 def test_training_sees_the_changed_images_and_evaluation_does_not():

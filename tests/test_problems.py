@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.config import FewShotConfig, ZeroShotConfig
-from experiments.problems import few_shot_problem, zero_shot_problem
+from experiments.problems import few_shot_problem, training_changes, zero_shot_problem
 from protojax.datasets.split import Data, Split
 
 CONFIG = ZeroShotConfig(way=4, query=2, dimensions=16)
@@ -66,6 +66,22 @@ def test_inputs_keep_their_relative_spread():
     every_crop = train.items[:, :3].reshape(-1, 7)
     scale = np.sqrt(((every_crop - every_crop.mean(0)[None]) ** 2).mean())
     np.testing.assert_allclose(images[:, :7].std(0), expected / scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize('mirrors, pixels', [(False, 0), (True, 0), (False, 2), (True, 2)])
+def test_flags_say_how_training_images_are_changed(mirrors, pixels):
+    image = np.zeros((1, 9, 9, 1), np.uint8)
+    image[:, 4, 2] = 255  # right of the middle when mirrored, in other rows when moved
+    rows, columns = set(), set()
+    for seed in range(50):
+        changed = image
+        for change in training_changes(FewShotConfig(mirror=mirrors, shift=pixels)):
+            changed = change(jax.random.key(seed), changed, np.zeros(1, int), way=1)
+        rows.update(np.nonzero(changed)[1].tolist())
+        columns.update(np.nonzero(changed)[2].tolist())
+    assert rows == set(range(4 - pixels, 5 + pixels))
+    assert columns >= ({2, 6} if mirrors else {2})
+    assert (max(columns) > 4) == mirrors
 
 
 @pytest.mark.parametrize('distance', ['euclidean', 'cosine'])

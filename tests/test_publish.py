@@ -38,7 +38,8 @@ def folder(tmp_path, monkeypatch):
 def leave(workdir, results, looks=()):
     """A workdir with what a finished run leaves, that looked at the validation loss after these episodes."""
     workdir.mkdir()
-    reports = [{'split': 'validation', 'episode': episode, 'accuracy': episode / 1e5} for episode in looks]
+    report = lambda episode: {'split': 'validation', 'episode': episode, 'accuracy': episode / 1e5, 'loss': 2}  # noqa: E731
+    reports = map(report, looks)
     (workdir / 'metrics.jsonl').write_text(''.join(json.dumps(report) + '\n' for report in reports))
     timing = {name: results.pop(name) for name in ('seconds', 'processor')}
     (workdir / 'results.json').write_text(json.dumps(results))
@@ -88,25 +89,55 @@ def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
     assert '`python -m experiments.omniglot --way=60` with these flags besides, on abacus:' in page
 
 
-def test_a_gain_is_over_the_shortest_command_of_the_same_length_and_shot(folder):
-    plain, ones = run(accuracy=90.0, episodes=70), run(accuracy=89.25, episodes=70, scale_init='ones')
-    for number, published in enumerate([ones, plain, run(accuracy=95.0, episodes=80)]):
+def test_a_gain_is_over_the_setting_with_the_most_of_its_flags(folder):
+    ones = {'episodes': 70, 'scale_init': 'ones'}
+    settings = [
+        run(accuracy=80.0, resize='nearest', **ones),
+        run(accuracy=89.25, **ones),
+        run(accuracy=90.0, episodes=70),
+        run(accuracy=95.0, episodes=80),
+    ]
+    for number, published in enumerate(settings):
         publish.add(leave(folder / f'run{number}', published))
-    page = publish.page(publish.published()).splitlines()
-    gains = {line.split('|')[1].strip(): line.split('|')[6].strip() for line in page if line.startswith('| `--')}
-    assert gains == {'`--episodes=70`': '', '`--episodes=70 --scale_init=ones`': '-0.75', '`--episodes=80`': ''}
+    lines = publish.settings_table(publish.published()['Omniglot', 'test'])
+    gains = {line.split('|')[1].strip(): line.split('|')[6].strip() for line in lines[2:]}
+    assert gains == {
+        '`--episodes=70`': '',
+        '`--episodes=70 --scale_init=ones`': '-0.75',
+        '`--episodes=70 --scale_init=ones --resize=nearest`': '-9.25',
+        '`--episodes=80`': '',
+    }
+
+
+def test_settings_without_the_hardest_column_have_no_gain(folder):
+    for number, way in enumerate([(5,), (5, 10)]):
+        published = run(test_way=way)
+        publish.add(
+            leave(folder / f'run{number}', {**published, 'test': {'5-way 1-shot': published['test']['5-way 1-shot']}})
+        )
+    assert [line.split('|')[3] for line in publish.page(publish.published()).splitlines() if '2 min' in line] == [
+        '  ',
+        '  ',
+    ]
+
+
+def test_a_recipe_stands_in_the_tables_with_one_length(folder):
+    for number, episodes in enumerate([70, 80]):
+        publish.add(leave(folder / f'run{number}', run(episodes=episodes)))
+    with pytest.raises(ConfigError, match='different lengths'):
+        publish.omniglot_table(publish.published())
 
 
 def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folder):
-    publish.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000)))
+    publish.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000, 3000)))
     publish.add(leave(folder / 'run1', run(shot=5, seed=1), looks=(1000, 2000)))
-    publish.add(leave(folder / 'run2', run(), looks=(1000, 2000, 3000)))
+    publish.add(leave(folder / 'run2', run(), looks=(1000, 2000)))
     publish.add(leave(folder / 'run3', run(way=20)))
     lines = publish.page(publish.published()).splitlines()
     start = lines.index(publish.CURVES) + 2
     assert lines[start] == '| flags | 1000 | 2000 | 3000 |'
-    assert lines[start + 2] == '| `--way=60 --shot=5` | 1.00 | 2.00 |  |'
-    assert lines[start + 3 :] == ['| `--way=60 --shot=1` | 1.00 | 2.00 | 3.00 |']
+    assert lines[start + 2] == '| `--way=60 --shot=5` | 1.00 (2.000) | 2.00 (2.000) | 3.00 (2.000) |'
+    assert lines[start + 3 :] == ['| `--way=60 --shot=1` | 1.00 (2.000) | 2.00 (2.000) |  |']
 
 
 def test_training_way_and_shot_stand_beside_the_paper(folder):
