@@ -146,8 +146,8 @@ class FewShotConfig(Config):
     prototypes_per_class: int = option(1, 'Prototypes of each class, by k-means on its support. Paper: 1.', minimum=1)
     scale_init: str = option(
         'ones',
-        'Batch-norm scales at the start: 1, or uniform in [0, 1] as in the PyTorch of 2017. Which is better was measured '
-        'on Omniglot alone.',
+        'Batch-norm scales at the start: 1, or uniform in [0, 1] as in the PyTorch of 2017. Measured on Omniglot '
+        'alone.',
         choices=('ones', 'uniform'),
     )
     test_statistics: str = option(
