@@ -144,6 +144,12 @@ class FewShotConfig(Config):
     )
     temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.')
     prototypes_per_class: int = option(1, 'Prototypes of each class, by k-means on its support. Paper: 1.', minimum=1)
+    kernel_init: str = option(
+        'he_normal',
+        "Convolutions at the start: by He's rule, or uniform in +-1 / sqrt(fan-in) as in the PyTorch of 2017. "
+        'Measured on Omniglot alone.',
+        choices=('he_normal', 'uniform'),
+    )
     scale_init: str = option(
         'ones',
         'Batch-norm scales at the start: 1, or uniform in [0, 1] as in the PyTorch of 2017. Measured on Omniglot '

@@ -42,7 +42,7 @@ class OmniglotConfig(FewShotConfig):
     )
 
 
-RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20, scale_init='uniform')
+RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20, kernel_init='uniform', scale_init='uniform')
 
 # Table 1; each column is of the model that was trained with the shot of that column.
 PAPER = {'5-way 1-shot': 98.8, '5-way 5-shot': 99.7, '20-way 1-shot': 96.0, '20-way 5-shot': 98.9}

@@ -38,6 +38,7 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
     """Episodes of classes with a few support examples each -> Problem."""
     check_few_shot_sizes(config, data)
     encoder = Conv4(
+        kernel_init=config.kernel_init,
         scale_init=config.scale_init,
         mean=mean,
         std=std,

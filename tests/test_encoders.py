@@ -69,8 +69,16 @@ def test_fresh_parameters():
         assert (np.asarray(s['var']) == 1).all()
         inputs = 9 * (64 if i else 3)
         np.testing.assert_allclose(np.std(p['kernel']), (2 / inputs) ** 0.5, rtol=0.1)
-    scales = [p['scale'] for p in fresh(Conv4(kernels=False, scale_init='uniform'), (16, 16, 3))[0].values()]
-    scales = np.concatenate(scales)
+
+
+def test_fresh_parameters_as_in_the_pytorch_of_2017():
+    encoder = Conv4(kernels=False, kernel_init='uniform', scale_init='uniform')
+    params = [fresh(encoder, (16, 16, 3))[0][f'ConvBlock_{i}'] for i in range(4)]
+    for i in range(4):
+        kernel, bound = np.asarray(params[i]['kernel']), (9 * (64 if i else 3)) ** -0.5
+        assert np.abs(kernel).max() <= bound
+        np.testing.assert_allclose(np.std(kernel), bound / 3**0.5, rtol=0.1)
+    scales = np.concatenate([p['scale'] for p in params])
     assert scales.min() >= 0
     assert scales.max() <= 1
     shares, _ = np.histogram(scales, 4, (0, 1))
