@@ -19,6 +19,7 @@ MODERN = {
     'episodes': 12_000,
     'learning_rate': 1e-2,
     'schedule': 'cosine',
+    'kernel_init': 'he_normal',  # level with the other start, at this learning rate
     'temperature': 64.0,
     'mirror': True,
     'shift': 2,

@@ -6,29 +6,26 @@
 The first command takes over what a finished run on real data has left in its workdir, and then does as the second.
 """
 
-import dataclasses
-import json
 import statistics
 import sys
 from pathlib import Path
 
 from absl import app, flags
 
-from experiments import cub, miniimagenet, omniglot
-from experiments.config import ConfigError, configured
+from experiments import published
+from experiments.config import ConfigError
+from experiments.published import BINARIES, scores
 from experiments.rows import OMNIGLOT_COLUMNS, TABLES, omniglot_run
 from experiments.tables import line
 from experiments.workdir import replace_file
 
 ROOT = Path(__file__).parent.parent
-RUNS, PAGE, README = ROOT / 'experiments' / 'results', ROOT / 'experiments' / 'RESULTS.md', ROOT / 'README.md'
+PAGE, README = ROOT / 'experiments' / 'RESULTS.md', ROOT / 'README.md'
 BEGIN, END = '<!-- written by experiments.publish -->', '<!-- up to here -->'
 
-BINARIES = {'Omniglot': omniglot, 'miniImageNet': miniimagenet, 'CUB-200-2011': cub}
 RECIPES = {'paper': "protojax, the paper's recipe", 'modern': 'protojax, `--recipe=modern`'}
 # Flags that a run may have and still be of the recipe as it stands.
 OF_THE_RECIPE = {'--way', '--shot', '--query', '--recipe', '--episodes', '--test_episodes'}
-LOOK = 1000  # episodes between the points of a published learning curve
 HARDEST = '20-way 1-shot'  # of the settings, in which recipes differ most
 OTHERS = {  # accuracies on Omniglot that are not in the paper
     'the official code, as its users report': ('98.4', '99.6', '94.9', '98.6'),
@@ -52,66 +49,6 @@ model falls here; the length of the modern recipe is what time allowed, and its 
 tried. The drawings of `--shot=5 --recipe=modern --episodes=3000` were moved by other random numbers than that command
 moves them by now.""",
 }
-
-
-def add(workdir):
-    """Take over the results of a workdir."""
-    paths = [workdir / name for name in ('results.json', 'timing.json', 'metrics.jsonl')]
-    if missing := [path for path in paths if not path.exists()]:
-        raise ConfigError(f'there is no {missing[0]}; --add wants the workdir of a finished run')
-    results, timing, metrics = (path.read_text() for path in paths)
-    results, timing = json.loads(results), json.loads(timing)
-    if results['synthetic']:
-        raise ConfigError(f'{workdir} is a run on synthetic data, which no figure is published of')
-    target = RUNS / workdir.name / 'results.json'
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, json.dumps({**results, **timing, 'curve': curve(metrics)}, indent=1) + '\n')
-
-
-def curve(metrics):
-    """Accuracy in % and loss on validation episodes at every LOOK episodes that a run looked at, from lines of JSON."""
-    reports = [json.loads(report) for report in metrics.splitlines()]
-    looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
-    return {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
-
-
-def published():
-    """The runs under experiments/results, by data set, split and setting: {(dataset, split): {flags: [runs]}}."""
-    found = {}
-    for path in sorted(RUNS.glob('*/results.json')):
-        run = json.loads(path.read_text())
-        group = found.setdefault((run['dataset'], run['evaluated_on']), {})
-        group.setdefault(setting(run), []).append(run)
-    return found
-
-
-def setting(run):
-    """The flags of a run but for its seed."""
-    return tuple(flag for flag in command_flags(run) if not flag.startswith('--seed='))
-
-
-def command_flags(run):
-    """The flags that lead to a run, without those that the recipe gives."""
-    config, binary = run['config'], BINARIES[run['dataset']]
-    recipe = {'recipe': config['recipe']} if config.get('recipe', 'paper') != 'paper' else {}
-    model = {name: config[name] for name in ('way', 'shot') if binary is omniglot}
-    usual = dataclasses.asdict(configured(binary.RECIPE, {**recipe, **model}))
-    usual['data'] = 'real'
-    changed = {name: value for name, value in config.items() if value != plain(usual[name])}
-    if 'shot' in config:
-        tested = max(score['episodes'] for score in scores(run).values())
-        changed |= {'test_episodes': tested} if tested != usual['test_episodes'] else {}
-    return tuple(as_flag(name, value) for name, value in {**model, **recipe, **changed}.items())
-
-
-def plain(value):
-    return list(value) if isinstance(value, tuple) else value
-
-
-def as_flag(name, value):
-    if isinstance(value, bool):
-        return f'--{name}' if value else f'--no{name}'
-    return f'--{name}={",".join(map(str, value)) if isinstance(value, list) else value}'
 
 
 def omniglot_table(found):
@@ -140,11 +77,9 @@ def way_table(found):
 def cub_table(found):
     """Zero-shot learning: ours and the paper's."""
     ours, columns = found.get(('CUB-200-2011', 'test'), {}).get((), []), TABLES['cub'].columns
-    seeds = ', '.join(str(run['seed']) for run in ours)
-    rows = [
-        [f'protojax on ResNet-50 features, mean of seeds {seeds}', *(cell(ours, column) for column in columns)],
-        ['the paper, on GoogLeNet features', *TABLES['cub'].rows[-1].paper],
-    ]
+    name = f'protojax on ResNet-50 features, seeds {seeds(ours)}'
+    rows = [[name, *(cell(ours, column) for column in columns)]] if ours else []
+    rows.append(['the paper, on GoogLeNet features', *TABLES['cub'].rows[-1].paper])
     return table(['CUB-200-2011', *columns], rows)
 
 
@@ -187,11 +122,10 @@ def settings_table(groups):
     rows = []
     for given, runs in sorted(groups.items(), key=lambda item: (length(item[1]), len(item[0]))):
         minutes = statistics.mean(run['seconds'] for run in runs) / 60
-        numbers = ', '.join(str(run['seed']) for run in runs)
         against = groups.get(nearest_setting(given, groups)) if HARDEST in columns else None
         worth = f'{mean(runs, HARDEST) - mean(against, HARDEST):+.2f}' if against else ''
         cells = [cell(runs, column) for column in columns]
-        rows.append([own_flags(given, groups), *cells, worth, numbers, f'{minutes:.0f} min'])
+        rows.append([own_flags(given, groups), *cells, worth, seeds(runs), f'{minutes:.0f} min'])
     return table(['flags', *columns, 'gain', 'seeds', 'time'], rows)
 
 
@@ -215,8 +149,8 @@ def length(runs):
     return runs[0]['config']['episodes']
 
 
-def scores(run):
-    return run[run['evaluated_on']]
+def seeds(runs):
+    return ', '.join(str(run['seed']) for run in runs)
 
 
 def cell(runs, column):
@@ -264,8 +198,8 @@ def main(argv):
         if len(argv) > 1:
             raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
         for workdir in flags.FLAGS.add:
-            add(Path(workdir))
-        found = published()
+            published.add(Path(workdir))
+        found = published.runs()
         replace_file(PAGE, page(found))
         replace_file(README, readme(README.read_text(), found))
     except ConfigError as error:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from experiments import config, omniglot, publish
+from experiments import config, omniglot, publish, published
 from experiments.config import ConfigError
 
-FOUND = publish.published()
+FOUND = published.runs()
 RUNS = [run for groups in FOUND.values() for runs in groups.values() for run in runs]
 
 
@@ -31,7 +31,7 @@ def run(*, dataset='Omniglot', recipe='paper', seed=0, accuracy=90.0, **values):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty place for published runs and pages."""
-    monkeypatch.setattr(publish, 'RUNS', tmp_path / 'results')
+    monkeypatch.setattr(published, 'RUNS', tmp_path / 'results')
     return tmp_path
 
 
@@ -53,23 +53,23 @@ def test_pages_are_what_the_command_writes():
 
 
 def test_figures_are_of_real_data_and_name_no_place():
-    for published in RUNS:
-        assert not published['synthetic']
-        assert 'workdir' not in published['config'] and 'data_dir' not in published['config']
+    for one in RUNS:
+        assert not one['synthetic']
+        assert 'workdir' not in one['config'] and 'data_dir' not in one['config']
 
 
 @pytest.mark.parametrize(
-    'published',
+    'one',
     [*RUNS, run(recipe='modern', shot=5, seed=2), run(way=5, query=15, test_way=(5,), retrain=False, episodes=70)],
 )
-def test_commands_lead_to_the_configs_of_their_runs(published):
-    binary = publish.BINARIES[published['dataset']]
-    made = config.parse(binary.RECIPE, [*publish.command_flags(published), '--data=real'])
-    assert config.identity(made) == published['config']
+def test_commands_lead_to_the_configs_of_their_runs(one):
+    binary = published.BINARIES[one['dataset']]
+    made = config.parse(binary.RECIPE, [*published.command_flags(one), '--data=real'])
+    assert config.identity(made) == one['config']
 
 
 def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
-    for number, published in enumerate(
+    for number, one in enumerate(
         [
             run(accuracy=10.0, scale_init='ones'),
             run(accuracy=90.0),
@@ -78,12 +78,12 @@ def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
             run(recipe='modern', accuracy=95.0),
         ]
     ):
-        publish.add(leave(folder / f'run{number}', published))
-    lines = publish.omniglot_table(publish.published())
+        published.add(leave(folder / f'run{number}', one))
+    lines = publish.omniglot_table(published.runs())
     assert lines[2] == "| protojax, the paper's recipe | 91.00 ± 0.50 | 99.00 ± 0.50 | 91.00 ± 0.50 | 99.00 ± 0.50 |"
     assert lines[3] == '| protojax, `--recipe=modern` | 95.00 ± 0.50 | - | 95.00 ± 0.50 | - |'
     assert lines[4] == '| the paper | 98.8 | 99.7 | 96.0 | 98.9 |'
-    page = publish.page(publish.published())
+    page = publish.page(published.runs())
     cells = '91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50'
     assert f'| `--shot=1` | {cells} |  | 0, 1 | 2 min |' in page
     assert '`python -m experiments.omniglot --way=60` with these flags besides, on abacus:' in page
@@ -97,9 +97,9 @@ def test_a_gain_is_over_the_setting_with_the_most_of_its_flags(folder):
         run(accuracy=90.0, episodes=70),
         run(accuracy=95.0, episodes=80),
     ]
-    for number, published in enumerate(settings):
-        publish.add(leave(folder / f'run{number}', published))
-    lines = publish.settings_table(publish.published()['Omniglot', 'test'])
+    for number, one in enumerate(settings):
+        published.add(leave(folder / f'run{number}', one))
+    lines = publish.settings_table(published.runs()['Omniglot', 'test'])
     gains = {line.split('|')[1].strip(): line.split('|')[6].strip() for line in lines[2:]}
     assert gains == {
         '`--episodes=70`': '',
@@ -111,11 +111,9 @@ def test_a_gain_is_over_the_setting_with_the_most_of_its_flags(folder):
 
 def test_settings_without_the_hardest_column_have_no_gain(folder):
     for number, way in enumerate([(5,), (5, 10)]):
-        published = run(test_way=way)
-        publish.add(
-            leave(folder / f'run{number}', {**published, 'test': {'5-way 1-shot': published['test']['5-way 1-shot']}})
-        )
-    assert [line.split('|')[3] for line in publish.page(publish.published()).splitlines() if '2 min' in line] == [
+        one = run(test_way=way)
+        published.add(leave(folder / f'run{number}', {**one, 'test': {'5-way 1-shot': one['test']['5-way 1-shot']}}))
+    assert [line.split('|')[3] for line in publish.page(published.runs()).splitlines() if '2 min' in line] == [
         '  ',
         '  ',
     ]
@@ -123,17 +121,17 @@ def test_settings_without_the_hardest_column_have_no_gain(folder):
 
 def test_a_recipe_stands_in_the_tables_with_one_length(folder):
     for number, episodes in enumerate([70, 80]):
-        publish.add(leave(folder / f'run{number}', run(episodes=episodes)))
+        published.add(leave(folder / f'run{number}', run(episodes=episodes)))
     with pytest.raises(ConfigError, match='different lengths'):
-        publish.omniglot_table(publish.published())
+        publish.omniglot_table(published.runs())
 
 
 def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folder):
-    publish.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000, 3000)))
-    publish.add(leave(folder / 'run1', run(shot=5, seed=1), looks=(1000, 2000)))
-    publish.add(leave(folder / 'run2', run(), looks=(1000, 2000)))
-    publish.add(leave(folder / 'run3', run(way=20)))
-    lines = publish.page(publish.published()).splitlines()
+    published.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000, 3000)))
+    published.add(leave(folder / 'run1', run(shot=5, seed=1), looks=(1000, 2000)))
+    published.add(leave(folder / 'run2', run(), looks=(1000, 2000)))
+    published.add(leave(folder / 'run3', run(way=20)))
+    lines = publish.page(published.runs()).splitlines()
     start = lines.index(publish.CURVES) + 2
     assert lines[start] == '| flags | 1000 | 2000 | 3000 |'
     assert lines[start + 2] == '| `--way=60 --shot=5` | 1.00 (2.000) | 2.00 (2.000) | 3.00 (2.000) |'
@@ -141,19 +139,19 @@ def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folde
 
 
 def test_training_way_and_shot_stand_beside_the_paper(folder):
-    publish.add(leave(folder / 'run0', run(way=20, query=15, episodes=70, accuracy=91.0)))
-    publish.add(leave(folder / 'run1', run(way=5, episodes=70)))  # 5 queries instead of the 15 of that row
-    lines = publish.way_table(publish.published())
+    published.add(leave(folder / 'run0', run(way=20, query=15, episodes=70, accuracy=91.0)))
+    published.add(leave(folder / 'run1', run(way=5, episodes=70)))  # 5 queries instead of the 15 of that row
+    lines = publish.way_table(published.runs())
     cells = '91.00 ± 0.50 | 98.7 | 91.00 ± 0.50 | 99.6 | 91.00 ± 0.50 | 95.4 | 91.00 ± 0.50 | 98.8'
     assert lines[2:] == [f'| 1-shot, 15 queries, 20-way | {cells} |']
 
 
 def test_only_finished_runs_on_real_data_are_published(folder):
     with pytest.raises(ConfigError, match='--add wants the workdir of a finished run'):
-        publish.add(folder / 'nothing')
+        published.add(folder / 'nothing')
     with pytest.raises(ConfigError, match='synthetic'):
-        publish.add(leave(folder / 'stand-in', {**run(), 'synthetic': True}))
-    assert publish.published() == {}
+        published.add(leave(folder / 'stand-in', {**run(), 'synthetic': True}))
+    assert published.runs() == {}
 
 
 def test_the_readme_must_have_a_place_for_the_tables():

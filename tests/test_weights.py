@@ -6,7 +6,8 @@ import pathlib
 import jax
 import pytest
 
-from experiments import publish
+import protojax
+from experiments import published
 from protojax.datasets import omniglot
 from protojax.datasets.handwriting import handwriting
 from protojax.episodes import Dataset
@@ -31,13 +32,13 @@ def accuracy(weights, split, **sizes):
 def test_they_are_those_of_a_published_run(name):
     results = load_pretrained(name).description['results']
     assert (results['config']['way'], results['config']['shot']) == (60, SHOTS[name])
-    groups = publish.published()['Omniglot', 'test']
+    groups = published.runs()['Omniglot', 'test']
     assert any({**run, **results} == run for runs in groups.values() for run in runs)
 
 
 @each
 def test_their_file_is_small_and_names_no_place(name):
-    path = pathlib.Path(publish.ROOT, 'protojax', 'weights', f'{name}.npz')
+    path = pathlib.Path(protojax.__file__).parent / 'weights' / f'{name}.npz'
     assert path.stat().st_size < 600_000
     assert not {'workdir', 'data_dir', 'source'} & set(load_pretrained(name).description['results']['config'])
 
