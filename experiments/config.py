@@ -146,8 +146,8 @@ class FewShotConfig(Config):
     prototypes_per_class: int = option(1, 'Prototypes of each class, by k-means on its support. Paper: 1.', minimum=1)
     kernel_init: str = option(
         'he_normal',
-        "Convolutions at the start: by He's rule, or uniform in +-1 / sqrt(fan-in) as in the PyTorch of 2017. "
-        'Measured on Omniglot alone.',
+        "Convolutions at the start: by He's rule, or uniform in +-1 / sqrt(fan-in) as in PyTorch. Measured on "
+        'Omniglot alone.',
         choices=('he_normal', 'uniform'),
     )
     scale_init: str = option(

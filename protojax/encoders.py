@@ -14,8 +14,8 @@ from protojax import cpu
 
 MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
 
-# How parameters start; 'uniform' is as in the PyTorch of 2017. A normalised convolution does not feel the size of its
-# kernel, but the smaller one, 2.4 times smaller than by He's rule, turns further by each step of Adam.
+# How parameters start; 'uniform' is as in PyTorch, for scales as in that of 2017. A normalised convolution does not
+# feel the size of its kernel, but one that is 2.4 times smaller than by He's rule turns further by each step of Adam.
 KERNEL_INITS = {
     'he_normal': nn.initializers.he_normal(),
     'uniform': nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform'),  # in +-1 / sqrt(fan-in)

@@ -71,7 +71,7 @@ def test_fresh_parameters():
         np.testing.assert_allclose(np.std(p['kernel']), (2 / inputs) ** 0.5, rtol=0.1)
 
 
-def test_fresh_parameters_as_in_the_pytorch_of_2017():
+def test_fresh_parameters_as_when_the_paper_was_written():
     encoder = Conv4(kernels=False, kernel_init='uniform', scale_init='uniform')
     params = [fresh(encoder, (16, 16, 3))[0][f'ConvBlock_{i}'] for i in range(4)]
     for i in range(4):
