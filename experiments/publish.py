@@ -60,10 +60,10 @@ def omniglot_table(found):
         models = {f'{shot}-shot': runs_of(found, recipe, **omniglot_run(shot, 60)) for shot in (1, 5)}
         cells = [cell(models[column.split()[1]], column) for column in OMNIGLOT_COLUMNS]
         if any(models.values()):
-            rows.append([name, *cells])
-    rows.append(['the paper', *TABLES['omniglot'].rows[-1].paper])
-    rows += [[name, *figures] for name, figures in OTHERS.items()]
-    return table(['Omniglot', *OMNIGLOT_COLUMNS], rows)
+            rows.append([name, *cells, ' / '.join(seeds(runs) or '-' for runs in models.values())])
+    rows.append(['the paper', *TABLES['omniglot'].rows[-1].paper, ''])
+    rows += [[name, *figures, ''] for name, figures in OTHERS.items()]
+    return table(['Omniglot', *OMNIGLOT_COLUMNS, 'seeds of the 1-shot / 5-shot model'], rows)
 
 
 def way_table(found):
