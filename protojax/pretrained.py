@@ -6,6 +6,7 @@ distances of the embeddings need no temperature: the weights include the one tha
 """
 
 import hashlib
+import io
 import json
 import os
 import zipfile
@@ -44,6 +45,8 @@ def load_pretrained(name):
         raise WeightsError(f'there are no weights {name}; give a file.npz or one of: {known}')
     try:
         arrays = _read(path)
+        if 'description' not in arrays:
+            raise ValueError('it does not describe any')
         description = json.loads(bytes(arrays.pop('description')).decode())
         if description['format'] != FORMAT or description['digest'] != _digest(arrays):
             raise ValueError('its contents do not match their description')
@@ -61,11 +64,11 @@ def save_pretrained(path, pretrained, item_shape):
     variables = jax.device_get((pretrained.params, pretrained.batch_stats))
     arrays = {jax.tree_util.keystr(p): np.asarray(leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(variables)}
     description = {
+        **pretrained.description,
         'format': FORMAT,
         'encoder': {setting: getattr(pretrained.encoder, setting) for setting in SETTINGS},
         'item_shape': list(item_shape),
         'digest': _digest(arrays),
-        **pretrained.description,
     }
     encoded = np.frombuffer(json.dumps(description, indent=1).encode(), np.uint8)
     temporary = Path(path).with_suffix('.tmp')
@@ -79,18 +82,34 @@ def _shipped():
 
 
 def _read(path):
-    """All arrays of an archive, none of which may claim more than the largest encoder needs."""
+    """All arrays of an archive. Memory is taken for what the file holds, never for what it claims."""
     with zipfile.ZipFile(path) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError('it is compressed')
+        if sum(entry.file_size for entry in entries) > LARGEST:
             raise ValueError('it is too large')
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {entry.filename.removesuffix('.npy'): _array(archive.read(entry)) for entry in entries}
+
+
+def _array(content):
+    """The array of an .npy file, in the memory of its bytes, of which no object can be made."""
+    stream = io.BytesIO(content)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError('its arrays are of an unknown version')
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    return np.frombuffer(content, dtype, offset=stream.tell()).reshape(shape, order='F' if fortran_order else 'C')
 
 
 def _fitting(arrays, path, leaf):
-    array = arrays[jax.tree_util.keystr(path)]
+    name = jax.tree_util.keystr(path)
+    if name not in arrays:
+        raise ValueError(f'it has no {name}')
+    array = arrays[name]
     if array.shape != leaf.shape or array.dtype != leaf.dtype:
-        raise ValueError(f'{jax.tree_util.keystr(path)} is {array.dtype}{array.shape}, not {leaf.dtype}{leaf.shape}')
+        raise ValueError(f'{name} is {array.dtype}{array.shape}, not {leaf.dtype}{leaf.shape}')
+    if not np.isfinite(array).all():
+        raise ValueError(f'{name} has values that are no finite numbers')
     return array
 
 

@@ -44,6 +44,15 @@ def test_what_is_saved_comes_back(file, original):
     assert (loaded.encoder.mean, loaded.encoder.filters) == ([0.25], 8)
 
 
+def test_what_is_loaded_can_be_changed_and_saved_again(file):
+    loaded = load_pretrained(str(file))
+    params = jax.tree.map(lambda leaf: leaf + 1, loaded.params)
+    save_pretrained(file, loaded._replace(params=params), SHAPE)
+    again = load_pretrained(str(file))
+    jax.tree.map(np.testing.assert_array_equal, again.params, params)
+    assert again.description['seed'] == 3
+
+
 def test_an_unknown_name_lists_the_way_out():
     with pytest.raises(WeightsError, match='there are no weights omniglot-1000way'):
         load_pretrained('omniglot-1000way')
@@ -62,6 +71,26 @@ def pickled(file):
         archive.writestr('evil.npy', stream.getvalue())
 
 
+def compressed(file):
+    """The damage of a bomb: a member that claims little and unfolds into much."""
+    with zipfile.ZipFile(file, 'a', zipfile.ZIP_BZIP2) as archive:
+        archive.writestr('bomb.npy', bytes(2**20))
+
+
+def boastful(file):
+    """An array of which there is nothing but the claim to be large."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {'descr': '<f4', 'fortran_order': False, 'shape': (2**40,)})
+    with zipfile.ZipFile(file, 'a') as archive:
+        archive.writestr('boast.npy', stream.getvalue())
+
+
+def not_a_number(file):
+    weights = load_pretrained(str(file))
+    params = jax.tree.map(lambda leaf: leaf * np.float32('nan'), weights.params)
+    save_pretrained(file, weights._replace(params=params), SHAPE)
+
+
 def describe(arrays, **changes):
     description = json.loads(bytes(arrays['description']).decode()) | changes
     arrays['description'] = np.frombuffer(json.dumps(description).encode(), np.uint8)
@@ -73,6 +102,9 @@ DAMAGE = {
     'empty': lambda file: file.write_bytes(b''),
     'foreign': lambda file: file.write_text('hello'),
     'pickled': pickled,
+    'compressed': compressed,
+    'boastful': boastful,
+    'not a number': not_a_number,
     'another array': lambda file: rewritten(file, lambda a: a.update({k: v + 1 for k, v in a.items() if v.ndim == 4})),
     'missing array': lambda file: rewritten(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),
     'no description': lambda file: rewritten(file, lambda a: a.pop('description')),
