@@ -37,7 +37,7 @@ class Config:
     workdir: str = option(
         '',
         'Folder of this run: config, metrics, checkpoints, results. Starting again in it goes on where the run was. '
-        'Default: runs/ and a name made of data set, way, shot and seed.',
+        'Default: runs/ and a name made of the data set and the flags that make it another experiment.',
         identity=False,
     )
     seed: int = option(0, 'All randomness follows from it.', minimum=0)
@@ -162,7 +162,7 @@ class FewShotConfig(Config):
         choices=('running', 'measured'),
     )
     mirror: bool = option(
-        False, 'Half of the classes of each training episode, drawn anew, are their mirror images. Paper: no.'
+        False, 'Mirror each class of a training episode with a chance of one half, all its images alike. Paper: no.'
     )
     shift: int = option(
         0, 'Move each training image by up to so many whole pixels along each axis, drawn anew. Paper: 0.', minimum=0
@@ -249,6 +249,29 @@ def identity(config):
     """The fields that make it another experiment than others, as plain values: without places and the like."""
     values = to_json(config)
     return {field.name: values[field.name] for field in dataclasses.fields(config) if field.metadata['identity']}
+
+
+def changes(recipe, values, beside):
+    """What turns a recipe into the identity of a config, beside these fields: the names and values of others.
+
+    The name of a variant stands for all that it changes.
+    """
+    known = {name: values[name] for name in beside if name in values}
+    variant = {'recipe': values['recipe']} if values.get('recipe') in recipe.variants else {}
+    usual = identity(configured(recipe, {**known, **variant}))
+    return {**variant, **{name: value for name, value in values.items() if value != usual[name]}}
+
+
+def run_name(experiment, recipe, values):
+    """A name for the run of an identity that no run of another one has."""
+    model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
+    others = changes(recipe, values, beside=('way', 'shot', 'seed'))
+    changed = [f'{name}={as_text(value)}' for name, value in others.items()]
+    return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
+
+
+def as_text(value):
+    return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def differing_fields(config, saved):

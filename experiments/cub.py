@@ -26,11 +26,12 @@ def load(config):
 
 EXPERIMENT = Experiment(
     name='cub',
+    recipe=RECIPE,
     load=load,
     problem=zero_shot_problem,
-    paper=lambda config: PAPER,
+    paper=lambda trained: PAPER,
     stand_in_episodes=2000,
 )
 
 if __name__ == '__main__':
-    launch(RECIPE, EXPERIMENT)
+    launch(EXPERIMENT)

@@ -1,5 +1,7 @@
 """Runs an experiment from the data to the results: load, train or go on training, evaluate, write down."""
 
+import dataclasses
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ import jax
 import numpy as np
 
 from experiments import job, report
+from experiments.config import identity, run_name
 from experiments.fitting import adam, fit, fresh_fit
 from experiments.signals import StopSignals
 from experiments.workdir import Workdir, WorkdirError, writing
@@ -23,9 +26,10 @@ class Experiment(NamedTuple):
     """What one data set brings to the driver."""
 
     name: str
+    recipe: Any  # the config without any flag
     load: Callable[..., Any]  # config -> Data
     problem: Callable[..., Any]  # config, Data -> Problem
-    paper: Callable[..., Any]  # config -> {setting: the paper's accuracy}
+    paper: Callable[..., Any]  # identity of the config that trained a model -> {setting: the paper's accuracy}
     stand_in_episodes: int  # length of training on the stand-in, where a run need not be long to show that it works
 
 
@@ -38,22 +42,34 @@ def run(config, experiment):
     problem = experiment.problem(config, data)  # before the workdir, which a config that does not fit must not claim
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     say(f'{describe_devices(problem.devices)}; workdir {workdir.path}')
-    with StopSignals() as stop:
-        if config.weights:
-            variables = problem.load(config.weights)
-        elif config.evaluate_only:
-            variables = trained(config, problem, data, workdir)
-        else:
+    try:
+        return outcome(config, experiment, problem, data, workdir)
+    finally:
+        if not (config.evaluate_only or config.weights):
+            workdir.add_seconds(time.monotonic() - started)
+
+
+def outcome(config, experiment, problem, data, workdir):
+    """Train, unless only an evaluation is asked for, and evaluate -> results. Those of a whole training are written."""
+    origin, whole = None, True
+    if config.weights:
+        variables, origin = pretrained(problem, workdir)
+    elif config.evaluate_only:
+        variables, whole = trained(config, problem, data, workdir), (workdir.path / 'results.json').exists()
+    else:
+        with StopSignals() as stop:
             variables = train(config, experiment, problem, data, workdir, stop)
     split = data.test if config.evaluate_on == 'test' else data.validation
     scores = problem.test(*variables, place(on_host(split), problem.devices))
-    results = report.results(config, data, scores)
-    workdir.write_json('results.json', results)
-    if workdir.writes and problem.save and not config.weights:
-        with writing(workdir.path / 'weights.npz'):
-            problem.save(workdir.path / 'weights.npz', *variables, {'results': results})
-    workdir.add_seconds(time.monotonic() - started)
-    say(report.table(results, experiment.paper(config)))
+    results = report.results(config, data, scores, origin)
+    say(report.table(results, experiment.paper(results['config'] if origin is None else origin['config'])))
+    if not whole:
+        say('This is a run that has not been trained to its end, so its results.json is not written.')
+    elif workdir.writes:
+        workdir.write_json('results.json', results)
+        if problem.save and origin is None:
+            with writing(workdir.path / 'weights.npz'):
+                problem.save(workdir.path / 'weights.npz', *variables, {'results': results})
     return results
 
 
@@ -75,6 +91,16 @@ def train(config, experiment, problem, data, workdir, stop):
     training = place(on_host(*known_splits(config, data)), problem.devices)
     state = fit(config, problem, training, None, stage='train', episodes=episodes, **options).state
     return problem.settled(state, training)
+
+
+def pretrained(problem, workdir):
+    """What --weights hold and say of themselves -> (params, batch_stats), origin."""
+    if any((workdir.path / stage).exists() for stage in STAGES):
+        raise WorkdirError(f'{workdir.path} holds a run of its own; choose another --workdir for --weights')
+    variables, description = problem.load()
+    origin = report.origin(description)
+    say(f'weights that were trained with {report.as_flags(origin["config"])}')
+    return variables, origin
 
 
 def trained(config, problem, data, workdir):
@@ -121,10 +147,11 @@ def describe_devices(devices):
 def default_workdir(config, experiment, data):
     """A name that tells runs apart, and stand-ins from real data."""
     if config.weights:
-        return f'runs/evaluation-of-{Path(config.weights).stem}'
-    shot = f'-{config.shot}shot' if hasattr(config, 'shot') else ''
+        name = '-'.join(part for part in Path(config.weights).with_suffix('').parts[-2:] if part != os.sep)
+        return f'runs/evaluation-of-{name}'
     kind = 'synthetic-not-' if data.synthetic else ''
-    return f'runs/{kind}{experiment.name}-{config.way}way{shot}-seed{config.seed}'
+    recipe = dataclasses.replace(experiment.recipe, data=config.data)  # the name says which data there are
+    return f'runs/{kind}{run_name(experiment.name, recipe, identity(config))}'
 
 
 def say(line):

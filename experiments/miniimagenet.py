@@ -43,11 +43,12 @@ def problem(config, data):
 
 EXPERIMENT = Experiment(
     name='miniimagenet',
+    recipe=RECIPE,
     load=load,
     problem=problem,
-    paper=lambda config: PAPER,
+    paper=lambda trained: PAPER,
     stand_in_episodes=100,
 )
 
 if __name__ == '__main__':
-    launch(RECIPE, EXPERIMENT)
+    launch(EXPERIMENT)

@@ -18,8 +18,8 @@ from protojax.tasks import Task, few_shot_task, zero_shot_task
 from protojax.training import usable_devices
 
 
-def no_weights(name):
-    raise ConfigError(f'--weights={name} are of a few-shot encoder alone; here more is learned than that')
+def no_weights():
+    raise ConfigError('--weights are of a few-shot encoder alone; here more is learned than that')
 
 
 class Problem(NamedTuple):
@@ -30,18 +30,18 @@ class Problem(NamedTuple):
     settled: Callable[..., Any]  # TrainState, training Dataset -> params and batch_stats to evaluate
     validate: Callable[..., Any]  # params, batch_stats, Dataset -> Score
     test: Callable[..., Any]  # params, batch_stats, Dataset -> {setting: Score}
-    load: Callable[..., Any] = no_weights  # name or file of weights -> params, batch_stats
+    load: Callable[..., Any] = no_weights  # what --weights names -> (params, batch_stats), description
     save: Callable[..., Any] | None = None  # file, params, batch_stats, description
 
 
 def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
     """Episodes of classes with a few support examples each -> Problem."""
     check_few_shot_sizes(config, data)
-    encoder = Conv4(
+    weights = fitting_weights(config, data) if config.weights else None
+    encoder = weights.encoder if weights else Conv4(mean=mean, std=std)
+    encoder = encoder.clone(
         kernel_init=config.kernel_init,
         scale_init=config.scale_init,
-        mean=mean,
-        std=std,
         kernels=config.kernels == 'auto',
         dtype=jnp.dtype(config.precision),
     )
@@ -84,9 +84,9 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
     # Embeddings by weights from a file are such that their squared distances need no temperature.
     shrink = config.temperature**-0.5 if config.distance == 'euclidean' else 1.0
 
-    def load(name):
-        weights = load_pretrained(name)
-        return {'encoder': scale_embeddings(weights.params, 1 / shrink), 'distance': {}}, weights.batch_stats
+    def load():
+        params = {'encoder': scale_embeddings(weights.params, 1 / shrink), 'distance': {}}
+        return (params, weights.batch_stats), weights.description
 
     def save(path, params, batch_stats, description):
         weights = Pretrained(encoder, scale_embeddings(params['encoder'], shrink), batch_stats, description)
@@ -94,6 +94,15 @@ def few_shot_problem(config, data, *, mean=(0.0,), std=(1.0,)):
 
     learns_distance = config.distance in ('mahalanobis', 'diagonal')  # then the encoder is not all that was learned
     return Problem(task, devices, settled, validate, test, *(() if learns_distance else (load, save)))
+
+
+def fitting_weights(config, data):
+    """The weights that a config names, if they are of images like those of the data."""
+    weights = load_pretrained(config.weights)
+    theirs, ours = ('x'.join(map(str, s)) for s in (weights.description['item_shape'], data.train.items.shape[2:]))
+    if theirs != ours:
+        raise ConfigError(f'--weights={config.weights} are of {theirs} images, but here they are {ours}; give others')
+    return weights
 
 
 def training_changes(config):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from absl import app, flags
 
-from experiments import published
+from experiments import omniglot, published
 from experiments.config import ConfigError
 from experiments.published import BINARIES, scores
-from experiments.rows import OMNIGLOT_COLUMNS, TABLES, omniglot_run
+from experiments.rows import TABLES, omniglot_run
 from experiments.tables import line
 from experiments.workdir import replace_file
 
@@ -34,7 +34,8 @@ OTHERS = {  # accuracies on Omniglot that are not in the paper
 
 INTRODUCTION = """\
 Written by `python -m experiments.publish` from the files under [results](results), which finished runs have left.
-Accuracy in %, with the half width of its 95 % confidence interval over test episodes; of several seeds both are means.
+Accuracy in %, with the half width of its 95 % confidence interval over test episodes (CUB: over test images or
+classes); of several seeds both are means. A run on CUB needs `--source` besides, as [BUILD.md](../BUILD.md) says.
 In the first table each cell is of the 60-way model that was trained with the shot of its column. The gain is that in
 20-way 1-shot accuracy over the row that has the most of a row's flags and no other. The time is that of a whole run."""
 CURVES = 'Accuracy (and loss) of these runs on validation episodes, by the number of training episodes:'
@@ -58,12 +59,12 @@ def omniglot_table(found):
     rows = []
     for recipe, name in RECIPES.items():
         models = {f'{shot}-shot': runs_of(found, recipe, **omniglot_run(shot, 60)) for shot in (1, 5)}
-        cells = [cell(models[column.split()[1]], column) for column in OMNIGLOT_COLUMNS]
+        cells = [cell(models[column.split()[1]], column) for column in omniglot.COLUMNS]
         if any(models.values()):
             rows.append([name, *cells, ' / '.join(seeds(runs) or '-' for runs in models.values())])
     rows.append(['the paper', *TABLES['omniglot'].rows[-1].paper, ''])
     rows += [[name, *figures, ''] for name, figures in OTHERS.items()]
-    return table(['Omniglot', *OMNIGLOT_COLUMNS, 'seeds of the 1-shot / 5-shot model'], rows)
+    return table(['Omniglot', *omniglot.COLUMNS, 'seeds of the 1-shot / 5-shot model'], rows)
 
 
 def way_table(found):
@@ -71,9 +72,9 @@ def way_table(found):
     rows = []
     for row in TABLES['omniglot-way'].rows:
         if runs := runs_of(found, 'paper', **row.runs[0]):
-            ours = [cell(runs, column) for column in OMNIGLOT_COLUMNS]
+            ours = [cell(runs, column) for column in omniglot.COLUMNS]
             rows.append([row.name, *(figure for pair in zip(ours, row.paper, strict=True) for figure in pair)])
-    return table(['trained with', *(name for column in OMNIGLOT_COLUMNS for name in (column, 'paper'))], rows)
+    return table(['trained with', *(name for column in omniglot.COLUMNS for name in (column, 'paper'))], rows)
 
 
 def cub_table(found):
@@ -94,13 +95,13 @@ def runs_of(found, recipe, **values):
         and {**runs[0]['config'], 'recipe': recipe, **values} == runs[0]['config']
     ]
     if len(fitting) > 1:
-        raise ConfigError(f'runs of different lengths stand for the recipe {recipe!r} with {values}; keep one length')
+        raise ConfigError(f'runs with different --episodes or --test_episodes stand for {recipe!r} with {values}')
     return fitting[0] if fitting else []
 
 
 def curves_table(groups):
     """Accuracy and loss on validation episodes in the course of training: a row per setting that looked at them."""
-    curves = {given: [run.get('curve', {}) for run in runs] for given, runs in groups.items()}
+    curves = {given: [run['curve'] for run in runs] for given, runs in groups.items()}
     episodes = sorted({episode for found in curves.values() for one in found for episode in one}, key=int)
     rows = []
     for given, found in curves.items():
@@ -213,5 +214,5 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    flags.DEFINE_list('add', [], 'Workdirs of finished runs to take over first.', module_name=sys.argv[0])
+    flags.DEFINE_multi_string('add', [], 'Workdir of a finished run to take over first.', module_name=sys.argv[0])
     app.run(main)

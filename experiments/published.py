@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.config import ConfigError, configured
+from experiments.config import ConfigError, as_text, changes, run_name
 from experiments.workdir import replace_file
 
 RUNS = Path(__file__).parent / 'results'
@@ -22,7 +22,7 @@ def add(workdir):
     results, timing = json.loads(results), json.loads(timing)
     if results['synthetic']:
         raise ConfigError(f'{workdir} is a run on synthetic data, which no figure is published of')
-    target = RUNS / workdir.name / 'results.json'
+    target = RUNS / name(results) / 'results.json'
     target.parent.mkdir(parents=True, exist_ok=True)
     replace_file(target, json.dumps({**results, **timing, 'curve': curve(metrics)}, indent=1) + '\n')
 
@@ -44,33 +44,37 @@ def runs():
     return found
 
 
-def setting(run):
-    """The flags of a run but for its seed."""
-    return tuple(flag for flag in command_flags(run) if not flag.startswith('--seed='))
+def name(run):
+    """Of its folder."""
+    binary = BINARIES[run['dataset']]
+    return run_name(binary.EXPERIMENT.name, on_real_data(binary.RECIPE), run['config'])
 
 
 def command_flags(run):
-    """The flags that lead to a run, without those that the recipe gives."""
+    """The flags that lead to a run."""
+    return (*setting(run), f'--seed={run["seed"]}')
+
+
+def setting(run):
+    """The flags that lead to a run but for its seed, without those that the recipe gives."""
     config, binary = run['config'], BINARIES[run['dataset']]
-    recipe = {'recipe': config['recipe']} if config.get('recipe', 'paper') != 'paper' else {}
-    model = {name: config[name] for name in ('way', 'shot') if binary is omniglot}
-    usual = dataclasses.asdict(configured(binary.RECIPE, {**recipe, **model}))
-    usual['data'] = 'real'
-    changed = {name: value for name, value in config.items() if value != plain(usual[name])}
+    model = ('way', 'shot') if binary is omniglot else ()
+    flags = {name: config[name] for name in model}
+    flags |= changes(on_real_data(binary.RECIPE), config, beside=(*model, 'seed'))
     if 'shot' in config:
         tested = max(score['episodes'] for score in scores(run).values())
-        changed |= {'test_episodes': tested} if tested != usual['test_episodes'] else {}
-    return tuple(as_flag(name, value) for name, value in {**model, **recipe, **changed}.items())
+        flags |= {'test_episodes': tested} if tested != binary.RECIPE.test_episodes else {}
+    return tuple(as_flag(name, value) for name, value in flags.items())
 
 
-def plain(value):
-    return list(value) if isinstance(value, tuple) else value
+def on_real_data(recipe):
+    return dataclasses.replace(recipe, data='real')
 
 
 def as_flag(name, value):
     if isinstance(value, bool):
         return f'--{name}' if value else f'--no{name}'
-    return f'--{name}={",".join(map(str, value)) if isinstance(value, list) else value}'
+    return f'--{name}={as_text(value)}'
 
 
 def scores(run):

@@ -1,11 +1,14 @@
 """Results as a dictionary for results.json and as a table beside the paper's."""
 
+import json
+
 import protojax
 from experiments.config import identity
 
 
-def results(config, data, scores):
+def results(config, data, scores, origin=None):
     """What results.json holds. Nothing in it depends on how often the run was interrupted."""
+    weights = {} if origin is None else {'weights': origin}
     return {
         'dataset': data.title,
         'synthetic': data.synthetic,
@@ -13,8 +16,22 @@ def results(config, data, scores):
         'seed': config.seed,
         'evaluated_on': config.evaluate_on,
         'config': identity(config),
+        **weights,
         config.evaluate_on: {setting: as_json(score) for setting, score in scores.items()},
     }
+
+
+def origin(description):
+    """Where weights from a file come from, as far as the file says: its digest and the config that trained them."""
+    trained = description.get('results')
+    config = trained.get('config') if isinstance(trained, dict) else None
+    return {'digest': description['digest'], 'config': config if isinstance(config, dict) else {}}
+
+
+def as_flags(config):
+    """What matters most of a config. Strings are quoted: those of a foreign file may hold anything."""
+    names = [name for name in ('way', 'shot', 'query', 'recipe', 'episodes', 'seed') if name in config]
+    return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
 
 
 def as_json(score):

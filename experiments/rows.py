@@ -24,7 +24,6 @@ class Table(NamedTuple):
     note: str
 
 
-OMNIGLOT_COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
 MINIIMAGENET_COLUMNS = ('5-way 1-shot', '5-way 5-shot')
 
 
@@ -36,8 +35,8 @@ def miniimagenet_run(shot, way, model='prototypical', distance='euclidean'):
     return {'model': model, 'distance': distance, 'shot': shot, 'way': way}
 
 
-def omniglot_way_row(shot, way, *paper):
-    run = omniglot_run(shot, way)
+def omniglot_way_row(way, shot):
+    run, paper = omniglot_run(shot, way), omniglot.PAPER[way, shot]
     return Row(f'{shot}-shot, {run["query"]} queries, {way}-way', paper, (run,))
 
 
@@ -56,7 +55,7 @@ TABLES = {
     'omniglot': Table(
         'Omniglot (table 1)',
         omniglot,
-        OMNIGLOT_COLUMNS,
+        omniglot.COLUMNS,
         (
             Row('Matching networks, cosine', ('98.1', '98.9', '93.8', '98.5')),
             Row('Matching networks, cosine, fine-tuned', ('97.9', '98.7', '93.5', '98.7')),
@@ -72,15 +71,8 @@ TABLES = {
     'omniglot-way': Table(
         'Omniglot, training shot, queries and way',
         omniglot,
-        OMNIGLOT_COLUMNS,
-        (
-            omniglot_way_row(1, 5, '97.4', '99.3', '92.0', '97.8'),
-            omniglot_way_row(1, 20, '98.7', '99.6', '95.4', '98.8'),
-            omniglot_way_row(1, 60, '98.8', '99.7', '96.0', '99.0'),
-            omniglot_way_row(5, 5, '96.9', '99.3', '90.7', '97.8'),
-            omniglot_way_row(5, 20, '98.1', '99.6', '94.1', '98.7'),
-            omniglot_way_row(5, 60, '98.5', '99.7', '94.7', '98.9'),
-        ),
+        omniglot.COLUMNS,
+        tuple(omniglot_way_row(way, shot) for way, shot in omniglot.PAPER),
         'Rows are settings of training, columns of the test.',
     ),
     'miniimagenet': Table(

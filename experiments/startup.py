@@ -20,18 +20,18 @@ from protojax.pretrained import WeightsError
 ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
 
 
-def launch(recipe, experiment):
+def launch(experiment):
     """Run an experiment as a program whose flags change the recipe."""
-    define_flags(recipe)
-    app.run(lambda argv: main(argv, recipe, experiment))
+    define_flags(experiment.recipe)
+    app.run(lambda argv: main(argv, experiment))
 
 
-def main(argv, recipe, experiment):
+def main(argv, experiment):
     """Exit code 0, or a one-line error and another code."""
     try:
         if len(argv) > 1:
             raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
-        config = from_flags(recipe)
+        config = from_flags(experiment.recipe)
         quiet_logs()
         set_compilation_cache(config)
         job.join(config)

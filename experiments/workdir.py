@@ -54,7 +54,7 @@ class Workdir:
         return json.loads(file.read_text()) if file.exists() else default
 
     def add_seconds(self, seconds):
-        """Add to the time that the run has taken, over all its starts."""
+        """Add to the time that the run has taken, over all its starts but those that were killed."""
         timing = self.read_json('timing.json', {'seconds': 0.0})
         devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
         seconds = round(timing['seconds'] + seconds, 1)

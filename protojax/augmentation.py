@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 def mirror(key, images, labels, *, way):
-    """Half of the classes as their mirror images, all examples of a class alike."""
+    """Each class with a chance of one half as its mirror image, all its examples alike."""
     mirrored = jax.random.bernoulli(key, 0.5, (way,))[labels]
     return jnp.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from experiments import cub, driver, miniimagenet, omniglot
-from experiments.config import ConfigError
+from experiments.config import ConfigError, parse
 from experiments.workdir import WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.datasets.birds import birds
@@ -86,7 +87,8 @@ def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, 
     printed = capsys.readouterr().out.splitlines()
     assert 'not Omniglot' in printed[0]
     assert any('not Omniglot' in line for line in printed[2:])  # the table's title
-    assert (tmp_path / 'runs' / 'synthetic-not-omniglot-5way-1shot-seed0').is_dir()
+    (workdir,) = (tmp_path / 'runs').iterdir()
+    assert workdir.name.startswith('synthetic-not-omniglot-5way-1shot-query=3-episodes=2-')
 
 
 def test_starting_again_evaluates_the_same(finished):
@@ -107,6 +109,67 @@ def test_another_configuration_is_refused(finished):
 def test_nothing_trained_is_an_error(tmp_path):
     with pytest.raises(WorkdirError, match='holds nothing trained'):
         driver.run(config(tmp_path, evaluate_only=True), EXPERIMENT)
+
+
+def test_an_unfinished_run_is_evaluated_but_not_written(finished, tmp_path, capsys):
+    workdir, results = finished
+    unfinished = tmp_path / 'unfinished'
+    shutil.copytree(workdir, unfinished, ignore=shutil.ignore_patterns('results.json', 'weights.npz'))
+    assert driver.run(config(unfinished, evaluate_only=True), EXPERIMENT) == results
+    assert 'not been trained to its end' in capsys.readouterr().out
+    assert not (unfinished / 'results.json').exists() and not (unfinished / 'weights.npz').exists()
+
+
+def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp_path, monkeypatch, capsys):
+    workdir, results = finished
+    monkeypatch.chdir(tmp_path)
+    weights = str(workdir / 'weights.npz')
+    evaluated = driver.run(config('', weights=weights, shot=2, scale_init='ones'), EXPERIMENT)
+    assert evaluated['test'] == results['test']
+    assert evaluated['weights']['config'] == results['config']
+    assert 'trained with --way=5 --shot=1 --query=3 --recipe="paper" --episodes=0 --seed=0' in capsys.readouterr().out
+    (place,) = (tmp_path / 'runs').iterdir()
+    assert place.name == f'evaluation-of-{workdir.name}-weights'
+    assert json.loads((place / 'results.json').read_text()) == json.loads(json.dumps(evaluated))
+    with pytest.raises(WorkdirError, match='holds a run of its own; choose another --workdir for --weights'):
+        driver.run(config(workdir, weights=weights), EXPERIMENT)
+
+
+def test_weights_of_other_images_are_refused(tmp_path):
+    experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
+    values = {**TINY, 'workdir': str(tmp_path), 'query': 2, 'test_shot': (1,), 'weights': 'omniglot-60way-1shot'}
+    with pytest.raises(
+        ConfigError, match='--weights=omniglot-60way-1shot are of 28x28x1 images, but here they are 84x'
+    ):
+        driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+
+
+def test_the_paper_has_figures_of_the_same_training_alone():
+    assert omniglot.paper({'way': 60, 'shot': 5})['20-way 1-shot'] == '94.7'
+    assert omniglot.paper({'way': 30, 'shot': 5}) == {}
+    assert omniglot.paper({'way': [60], 'shot': {}}) == {}  # as a foreign file may say
+
+
+def test_commands_of_different_experiments_share_no_folder():
+    data = characters(None, synthetic=False)
+    commands = [
+        [],
+        ['--episodes=1000'],
+        ['--shot=5'],
+        ['--recipe=modern'],
+        ['--recipe=modern', '--shift=0'],
+        ['--model=matching', '--distance=cosine'],
+        ['--weights=omniglot-60way-1shot'],
+        ['--weights=a/weights.npz'],
+        ['--weights=b/weights.npz'],
+        ['--seed=1'],
+    ]
+    names = [driver.default_workdir(parse(omniglot.RECIPE, command), REAL, data) for command in commands]
+    assert len(set(names)) == len(commands)
+    assert names[0] == 'runs/omniglot-60way-1shot-seed0'
+    assert names[4] == 'runs/omniglot-60way-1shot-recipe=modern-shift=0-seed0'
+    assert names[5] == 'runs/omniglot-60way-1shot-model=matching-distance=cosine-seed0'
+    assert names[7] == 'runs/evaluation-of-a-weights'
 
 
 def test_search_then_training_anew(tmp_path, capsys):

@@ -89,8 +89,8 @@ def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 3, 16, 16, 1), dtype=np.uint8)
     classes = Split(images, np.full(4, 3, np.int32), tuple('abcd'), None)
     config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, kernels='off')
-    make = lambda temperature: few_shot_problem(  # noqa: E731
-        dataclasses.replace(config, distance=distance, temperature=temperature, validation_way=2),
+    make = lambda temperature, weights='': few_shot_problem(  # noqa: E731
+        dataclasses.replace(config, distance=distance, temperature=temperature, validation_way=2, weights=weights),
         Data('tiny', True, classes, classes, classes),
     )
 
@@ -98,11 +98,14 @@ def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
         embeddings = problem.task.embed(params, batch_stats, images[:, 0])
         return problem.task.classify(params, embeddings, embeddings, np.arange(4), way=4)
 
-    warm, plain = make(16.0), make(1.0)
+    warm, file = make(16.0), str(tmp_path / 'weights.npz')
     params, batch_stats = warm.task.initialize(jax.random.key(0))
-    warm.save(tmp_path / 'weights.npz', params, batch_stats, {})
+    warm.save(file, params, batch_stats, {'seed': 3})
     expected = scores(warm, params, batch_stats)
-    np.testing.assert_array_equal(scores(warm, *warm.load(tmp_path / 'weights.npz')), expected)
-    without = scores(plain, *plain.load(tmp_path / 'weights.npz'))
+    again, plain = make(16.0, file), make(1.0, file)
+    variables, description = again.load()
+    assert description['seed'] == 3
+    np.testing.assert_array_equal(scores(again, *variables), expected)
+    without = scores(plain, *plain.load()[0])
     np.testing.assert_allclose(without, expected * (1 if distance == 'euclidean' else 16), rtol=1e-6)
     assert np.ptp(expected) > 0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
@@ -22,7 +23,7 @@ def run(*, dataset='Omniglot', recipe='paper', seed=0, accuracy=90.0, **values):
         'seed': seed,
         'evaluated_on': 'test',
         'config': config.identity(made),
-        'test': dict.fromkeys(publish.OMNIGLOT_COLUMNS, score),
+        'test': dict.fromkeys(omniglot.COLUMNS, score),
         'seconds': 120.0,
         'processor': 'abacus',
     }
@@ -66,6 +67,19 @@ def test_commands_lead_to_the_configs_of_their_runs(one):
     binary = published.BINARIES[one['dataset']]
     made = config.parse(binary.RECIPE, [*published.command_flags(one), '--data=real'])
     assert config.identity(made) == one['config']
+
+
+def test_folders_are_named_by_what_was_run(folder):
+    runs = [run(), run(seed=1), run(recipe='modern', temperature=8.0), run(evaluate_on='validation')]
+    for one in runs:
+        published.add(leave(folder / 'run', one))
+        shutil.rmtree(folder / 'run')
+    assert {place.name for place in (folder / 'results').iterdir()} == {
+        'omniglot-60way-1shot-seed0',
+        'omniglot-60way-1shot-seed1',
+        'omniglot-60way-1shot-recipe=modern-temperature=8.0-seed0',
+        'omniglot-60way-1shot-evaluate_on=validation-seed0',
+    }
 
 
 def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
@@ -123,7 +137,7 @@ def test_settings_without_the_hardest_column_have_no_gain(folder):
 def test_a_recipe_stands_in_the_tables_with_one_length(folder):
     for number, episodes in enumerate([70, 80]):
         published.add(leave(folder / f'run{number}', run(episodes=episodes)))
-    with pytest.raises(ConfigError, match='different lengths'):
+    with pytest.raises(ConfigError, match='different --episodes'):
         publish.omniglot_table(published.runs())
 
 
@@ -135,8 +149,8 @@ def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folde
     lines = publish.page(published.runs()).splitlines()
     start = lines.index(publish.CURVES) + 2
     assert lines[start] == '| flags | 1000 | 2000 | 3000 |'
-    assert lines[start + 2] == '| `--way=60 --shot=5` | 1.00 (2.000) | 2.00 (2.000) | 3.00 (2.000) |'
-    assert lines[start + 3 :] == ['| `--way=60 --shot=1` | 1.00 (2.000) | 2.00 (2.000) |  |']
+    assert lines[start + 2] == '| `--way=60 --shot=1` | 1.00 (2.000) | 2.00 (2.000) |  |'
+    assert lines[start + 3 :] == ['| `--way=60 --shot=5` | 1.00 (2.000) | 2.00 (2.000) | 3.00 (2.000) |']
 
 
 def test_training_way_and_shot_stand_beside_the_paper(folder):

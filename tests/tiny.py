@@ -47,7 +47,7 @@ def split(rng, classes):
     return Split(items, np.full(classes, 6, np.int32), tuple(f'class{k}' for k in range(classes)), attributes)
 
 
-EXPERIMENT = driver.Experiment('tiny', load, zero_shot_problem, lambda config: {}, stand_in_episodes=0)
+EXPERIMENT = driver.Experiment('tiny', RECIPE, load, zero_shot_problem, lambda trained: {}, stand_in_episodes=0)
 
 
 def die(*_):
@@ -112,4 +112,4 @@ DEATHS = {
 if __name__ == '__main__':
     moments = {**DEATHS, 'training': halt_in_training, '': lambda: None}
     experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
-    startup.launch(RECIPE, experiment)
+    startup.launch(experiment)
