@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -167,6 +169,19 @@ def test_only_finished_runs_on_real_data_are_published(folder):
     with pytest.raises(ConfigError, match='synthetic'):
         published.add(leave(folder / 'stand-in', {**run(), 'synthetic': True}))
     assert published.runs() == {}
+
+
+def test_errors_are_one_line_and_pages_stay():
+    before = publish.PAGE.read_text()
+    for argument, reason in {
+        '--add=/nowhere': 'wants the workdir of a finished run',
+        'add': "'add' is no flag",
+    }.items():
+        command = [sys.executable, '-m', 'experiments.publish', argument]
+        done = subprocess.run(command, cwd=publish.ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and done.stdout == ''
+        assert reason in done.stderr and len(done.stderr.splitlines()) == 1
+    assert publish.PAGE.read_text() == before
 
 
 def test_the_readme_must_have_a_place_for_the_tables():
