@@ -42,10 +42,9 @@ CURVES = 'Accuracy (and loss) of these runs on validation episodes, by the numbe
 NOTES = {
     ('CUB-200-2011', 'test'): "Features of a ResNet-50; the paper's figures are on those of a GoogLeNet.",
     ('Omniglot', 'test'): """\
-Earlier forms of both recipes were evaluated on the test classes too: those with `--kernel_init=he_normal` (here and in
-the rows on 5-way training), `--scale_init=ones`, `--shift=0` and `--temperature=1.0`. Each change was chosen on the
-validation classes, but more changes were looked for because the figures of the forms before fell short of the paper's,
-so the last ones are not quite those of a single look.""",
+Earlier forms of both recipes were evaluated on the test classes too: the rows with `--kernel_init`, `--scale_init`,
+`--shift` or `--temperature`. Each change was chosen on the validation classes, but more changes were looked for because
+figures of the forms before fell short of the paper's, so the last ones are not quite those of a single look.""",
     ('Omniglot', 'validation'): """\
 What choices are worth, in models that were trained on the training alphabets alone, with one seed: after 1,000 episodes
 less than half a point says nothing. Nearest neighbours, by which the official code shrinks the drawings, lose strokes;
