@@ -27,9 +27,9 @@ class ConvBlock(nn.Module):
     """3x3 convolution, batch normalisation, ReLU, 2x2 max-pool: [N, H, W, C] -> [N, H//2, W//2, filters]."""
 
     filters: int
-    kernel_init: nn.initializers.Initializer
-    scale_init: nn.initializers.Initializer
-    kernels: bool
+    kernel_init: nn.initializers.Initializer = KERNEL_INITS['he_normal']
+    scale_init: nn.initializers.Initializer = SCALE_INITS['ones']
+    kernels: bool = True
 
     @nn.compact
     def __call__(self, x, *, train, axis_name=None):

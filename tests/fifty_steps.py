@@ -33,7 +33,7 @@ class Conv2(nn.Module):
     def __call__(self, images, *, train=False, axis_name=None):
         x = images.astype(self.dtype) / 255
         for _ in range(2):
-            x = ConvBlock(10, nn.initializers.ones, kernels=False)(x, train=train, axis_name=axis_name)
+            x = ConvBlock(10, kernels=False)(x, train=train, axis_name=axis_name)
         return x.reshape(x.shape[0], -1)
 
 

@@ -29,7 +29,7 @@ class OneBlock(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = (images / 255).astype(jnp.result_type(float))
-        x = ConvBlock(4, nn.initializers.ones, kernels=False)(x, train=train, axis_name=axis_name)
+        x = ConvBlock(4, kernels=False)(x, train=train, axis_name=axis_name)
         return x.reshape(x.shape[0], -1)
 
 
