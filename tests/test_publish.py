@@ -172,16 +172,12 @@ def test_only_finished_runs_on_real_data_are_published(folder):
     assert published.runs() == {}
 
 
-def test_errors_are_one_line_and_pages_stay():
+def test_an_error_is_one_line_and_pages_stay():
     before = publish.PAGE.read_text()
-    for argument, reason in {
-        '--add=/nowhere': 'wants the workdir of a finished run',
-        'add': "'add' is no flag",
-    }.items():
-        command = [sys.executable, '-m', 'experiments.publish', argument]
-        done = subprocess.run(command, cwd=publish.ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and done.stdout == ''
-        assert reason in done.stderr and len(done.stderr.splitlines()) == 1
+    command = [sys.executable, '-m', 'experiments.publish', '--add=/nowhere']
+    done = subprocess.run(command, cwd=publish.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ''
+    assert '--add wants the workdir of a finished run' in done.stderr and len(done.stderr.splitlines()) == 1
     assert publish.PAGE.read_text() == before
 
 
