@@ -6,10 +6,10 @@ maps image features and attributes to one space by a linear map each. CUB has no
 --source.
 """
 
-from experiments.config import ZeroShotConfig
-from experiments.driver import Experiment
-from experiments.problems import zero_shot_problem
-from experiments.startup import launch
+from experiments.running.config import ZeroShotConfig
+from experiments.running.driver import Experiment
+from experiments.running.problems import zero_shot_problem
+from experiments.running.startup import launch
 from protojax.datasets import cub
 
 # A few hundred episodes are enough to learn the training classes by heart, so the validation loss is looked at often.

@@ -9,10 +9,10 @@ with --source.
 
 import dataclasses
 
-from experiments.config import FewShotConfig, option
-from experiments.driver import Experiment
-from experiments.problems import few_shot_problem
-from experiments.startup import launch
+from experiments.running.config import FewShotConfig, option
+from experiments.running.driver import Experiment
+from experiments.running.problems import few_shot_problem
+from experiments.running.startup import launch
 from protojax.datasets import miniimagenet
 
 

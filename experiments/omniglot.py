@@ -8,10 +8,10 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.config import FewShotConfig, option
-from experiments.driver import Experiment
-from experiments.problems import few_shot_problem
-from experiments.startup import launch
+from experiments.running.config import FewShotConfig, option
+from experiments.running.driver import Experiment
+from experiments.running.problems import few_shot_problem
+from experiments.running.startup import launch
 from protojax.datasets import omniglot
 
 # Beyond the paper, with the same encoder: what gained on the validation alphabets (experiments/RESULTS.md).

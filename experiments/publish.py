@@ -12,12 +12,13 @@ from pathlib import Path
 
 from absl import app, flags
 
-from experiments import omniglot, published
-from experiments.config import ConfigError
-from experiments.published import BINARIES, scores
-from experiments.rows import TABLES, omniglot_run
+from experiments import omniglot
+from experiments.reporting import records as published
+from experiments.reporting.paper import TABLES, omniglot_run
+from experiments.reporting.records import BINARIES, scores
+from experiments.running.config import ConfigError
 from experiments.tables import line
-from experiments.workdir import replace_file
+from protojax.files import write_whole
 
 ROOT = Path(__file__).parent.parent
 PAGE, README = ROOT / 'experiments' / 'RESULTS.md', ROOT / 'README.md'
@@ -211,8 +212,8 @@ def main(argv):
         for workdir in flags.FLAGS.add:
             published.add(Path(workdir))
         found = published.runs()
-        replace_file(PAGE, page(found))
-        replace_file(README, readme(README.read_text(), found))
+        write_whole(PAGE, page(found))
+        write_whole(README, readme(README.read_text(), found))
     except ConfigError as error:
         print(f'error: {error}', file=sys.stderr)
         return 1

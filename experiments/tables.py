@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-from experiments import figures
-from experiments.config import ConfigError
-from experiments.rows import TABLES
-from experiments.trials import execute, results, trial
-from experiments.workdir import replace_file
+from experiments.reporting import charts as figures
+from experiments.reporting.paper import TABLES
+from experiments.running.config import ConfigError
+from experiments.running.trials import execute, results, trial
+from protojax.files import write_whole
 
 LEGEND = (
     'Accuracy in %. Ours: means over the seeds of the accuracy and of the half width of its 95 % interval in a run; '
@@ -112,10 +112,10 @@ def write(name, options):
     found, folder = collect(TABLES[name], options), Path(options.runs)
     text = markdown(found, TABLES[name])
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / f'{name}.md', text)
-    replace_file(folder / f'{name}.json', json.dumps(found, indent=2) + '\n')
+    write_whole(folder / f'{name}.md', text)
+    write_whole(folder / f'{name}.json', json.dumps(found, indent=2) + '\n')
     if name in figures.FIGURES:
-        replace_file(folder / f'{name}.svg', figures.FIGURES[name](found))
+        write_whole(folder / f'{name}.svg', figures.FIGURES[name](found))
     return text
 
 

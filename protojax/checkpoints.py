@@ -7,7 +7,6 @@ checkpoint. Whatever happens to the files afterwards is found by the digest, and
 
 import hashlib
 import json
-import os
 import re
 
 import jax
@@ -16,9 +15,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
-
-class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written, read or used, in one line with the way out."""
+from protojax.errors import CheckpointError, first_line
 
 
 class Checkpoints:
@@ -31,7 +28,7 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         except OSError as error:
             raise CheckpointError(
-                f'cannot use {self.directory} ({_first_line(error)}); choose another --workdir'
+                f'cannot use {self.directory} ({first_line(error)}); choose another --workdir'
             ) from error
 
     def save(self, step, tree):
@@ -46,7 +43,7 @@ class Checkpoints:
             raise
         except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
             raise CheckpointError(
-                f'cannot save step {step} in {self.directory} ({_first_line(error)}); free some space or choose '
+                f'cannot save step {step} in {self.directory} ({first_line(error)}); free some space or choose '
                 'another --workdir, then start again: earlier checkpoints are intact'
             ) from error
         finally:
@@ -64,7 +61,7 @@ class Checkpoints:
             except (CheckpointError, jax.errors.JaxRuntimeError):  # the latter as above
                 raise
             except Exception as error:  # damage takes many forms
-                logging.warning('checkpoint %s is damaged (%s); trying the one before', step, _first_line(error))
+                logging.warning('checkpoint %s is damaged (%s); trying the one before', step, first_line(error))
                 continue
             self._put_aside([later for later in steps if later > step])
             return step, tree
@@ -145,10 +142,3 @@ def _check_fit(found, expected, directory):
             f'{f" and {len(differing) - 3} more" if len(differing) > 3 else ""}; '
             'use the version of protojax and the flags that wrote it, or another --workdir'
         )
-
-
-def _first_line(error):
-    code = re.search(r"os_error_code='(\d+)'", str(error))  # where storage says it at the end of a long line
-    if code:
-        return os.strerror(int(code[1]))
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 
 from protojax import classifiers
+from protojax.devices import AXIS, parallelize
 from protojax.episodes import sample_episode
-from protojax.training import AXIS, parallelize
 
 EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
 

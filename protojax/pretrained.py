@@ -18,14 +18,11 @@ import jax
 import numpy as np
 
 from protojax.encoders import Conv4, initialize
+from protojax.errors import WeightsError, first_line
 
 FORMAT = 'protojax weights 1'
 LARGEST = 64 * 2**20  # bytes of all arrays: no encoder of this package comes near it
 SETTINGS = ('filters', 'mean', 'std')  # of the encoder, as far as they change what it computes
-
-
-class WeightsError(ValueError):
-    """A file that holds no usable weights: one line that names it and the way out."""
 
 
 class Pretrained(NamedTuple):
@@ -54,7 +51,7 @@ def load_pretrained(name):
         variables = jax.eval_shape(lambda key: initialize(encoder, key, description['item_shape']), jax.random.key(0))
         params, batch_stats = jax.tree_util.tree_map_with_path(lambda p, leaf: _fitting(arrays, p, leaf), variables)
     except Exception as error:  # damage takes many forms
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise WeightsError(f'{path} holds no weights that can be used ({reason}); get the file again') from error
     return Pretrained(encoder, params, batch_stats, description)
 

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from protojax import classifiers, distances
-from protojax.encoders import MOMENTUM, encode, initialize
+from protojax.devices import spread
+from protojax.encoders import encode, initialize
+from protojax.encoders.conv4 import MOMENTUM
 from protojax.episodes import sample_episode
-from protojax.training import spread
 
 
 class Task(NamedTuple):

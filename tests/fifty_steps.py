@@ -16,10 +16,11 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
-from protojax.encoders import ConvBlock  # noqa: E402
+from protojax.devices import parallelize, place  # noqa: E402
+from protojax.encoders.conv4 import ConvBlock  # noqa: E402
 from protojax.episodes import Dataset  # noqa: E402
 from protojax.tasks import few_shot_task  # noqa: E402
-from protojax.training import create_state, parallelize, place, train_step  # noqa: E402
+from protojax.training import create_state, train_step  # noqa: E402
 
 WAY, SHOT, QUERY = 4, 1, 3  # 16 images
 

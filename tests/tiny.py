@@ -17,10 +17,11 @@ import numpy as np
 REPOSITORY = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from experiments import driver, faults, startup, workdir  # noqa: E402
-from experiments.config import ZeroShotConfig  # noqa: E402
-from experiments.problems import zero_shot_problem  # noqa: E402
-from protojax.datasets.split import Data, Split  # noqa: E402
+from experiments import faults  # noqa: E402
+from experiments.running import driver, startup, workdir  # noqa: E402
+from experiments.running.config import ZeroShotConfig  # noqa: E402
+from experiments.running.problems import zero_shot_problem  # noqa: E402
+from protojax.datasets import Data, Split  # noqa: E402
 
 RECIPE = ZeroShotConfig(
     way=4,

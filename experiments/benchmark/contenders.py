@@ -13,11 +13,12 @@ import numpy as np
 import optax
 
 from experiments.benchmark.workloads import random_images
+from protojax.devices import cpu_compiler_options, parallelize, place, usable_devices
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
 from protojax.tasks import few_shot_task
-from protojax.training import cpu_compiler_options, create_state, parallelize, place, train_step, usable_devices
+from protojax.training import create_state, train_step
 
 STEPS_AHEAD = 8  # dispatched before the host waits, as in the experiments
 

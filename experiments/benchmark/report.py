@@ -4,7 +4,7 @@ import os
 import platform
 from importlib import metadata
 
-from experiments.hardware import processor
+from experiments.running.hardware import processor
 
 # Column, key of its values, and their form.
 COLUMNS = (

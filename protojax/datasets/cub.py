@@ -13,9 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import cub_sources, preparing
-from protojax.datasets.birds import birds
-from protojax.datasets.split import Data, DataError
+from protojax.datasets import Data, preparing
+from protojax.datasets.sources import announce
+from protojax.datasets.sources import cub_forms as cub_sources
+from protojax.datasets.synthetic.birds import birds
+from protojax.errors import DataError, Missing
 
 MIDDLE_CROP = 0  # items[..., MIDDLE_CROP, :]; the first of Reed et al.'s ten crops, the one that they evaluate on
 
@@ -41,9 +43,7 @@ def real(source, data_dir) -> Data:
 
 
 def fetch(root: pathlib.Path) -> preparing.Paths:
-    raise preparing.Missing(
-        f'CUB features are not prepared in {root} and have no public address; give yours with --source'
-    )
+    raise Missing(f'CUB features are not prepared in {root} and have no public address; give yours with --source')
 
 
 class CubFeatures(preparing.Builder):
@@ -58,7 +58,7 @@ class CubFeatures(preparing.Builder):
     def _split_generators(self, dl_manager):
         source = cub_sources.read(self.source[0])
         counts = ', '.join(f'{split} {len(names)} classes' for split, names in source.division.items())
-        preparing.say(f'CUB: {counts}; {source.form} in {self.source[0]}')
+        announce(f'CUB: {counts}; {source.form} in {self.source[0]}')
         self.shape = None
         return {split: self._generate_examples(source, names) for split, names in source.division.items()}
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import preparing
-from protojax.datasets.miniimagenet_files import open_source
-from protojax.datasets.miniimagenet_forms import Classes
-from protojax.datasets.shapes import shapes
-from protojax.datasets.split import Data, DataError, Split
+from protojax.datasets import Data, Split, preparing
+from protojax.datasets.sources import announce
+from protojax.datasets.sources.miniimagenet_files import open_source
+from protojax.datasets.sources.miniimagenet_forms import Classes
+from protojax.datasets.synthetic.shapes import shapes
+from protojax.errors import DataError, Missing
 
 CLASSES = {'train': 64, 'validation': 16, 'test': 20}
 
@@ -48,9 +49,7 @@ def real(source, data_dir, splits: Sequence[str]) -> Data:
 
 
 def fetch(root: pathlib.Path) -> preparing.Paths:
-    raise preparing.Missing(
-        f'miniImageNet is not prepared in {root} and has no public address; give yours with --source'
-    )
+    raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours with --source')
 
 
 class MiniImageNet(preparing.Builder):
@@ -63,7 +62,7 @@ class MiniImageNet(preparing.Builder):
         """As of every builder; the source is opened once and stays open until the last image is read."""
         with open_source(self.source[0]) as (self.classes, place):
             check(self.classes, self.source[0])
-            preparing.say(f'miniImageNet: {", ".join(map(count, self.classes, self.classes.values()))}; {place}')
+            announce(f'miniImageNet: {", ".join(map(count, self.classes, self.classes.values()))}; {place}')
             super().download_and_prepare(**kwargs)
         self.classes = {}  # let go of the source's memory, before the records are read
 

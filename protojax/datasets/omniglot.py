@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from protojax.datasets import archives, preparing
-from protojax.datasets.downloads import Remote, download
-from protojax.datasets.handwriting import handwriting
-from protojax.datasets.split import Data, DataError, Split
+from protojax.datasets import Data, Split, preparing
+from protojax.datasets.sources import announce, archives
+from protojax.datasets.sources.downloads import Remote, download
+from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.errors import DataError
 
 # Characters of each alphabet, background set first.
 ALPHABETS = {
@@ -178,4 +179,4 @@ def check(found: Mapping[str, Character], alphabets: Mapping[str, int], paths: S
     lacking = [name for name in expected(alphabets) if len(found[name].files) < DRAWINGS]
     if lacking:
         drawings = sum(DRAWINGS - len(found[name].files) for name in lacking)
-        preparing.say(f'{drawings} drawings are missing, of {len(lacking)} characters ({lacking[0]} the first)')
+        announce(f'{drawings} drawings are missing, of {len(lacking)} characters ({lacking[0]} the first)')

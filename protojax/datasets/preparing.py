@@ -13,7 +13,6 @@ import io
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets.split import Data, DataError, Split
+from protojax.datasets import Data, Split
+from protojax.datasets.sources import announce
+from protojax.errors import DataError, Missing, first_line
 
 SOURCE = 'source.txt'  # beside the records: what they were prepared from
 TEMPORARY = 'preparing-'
 Paths = Sequence[pathlib.Path]
 Fetch = Callable[[pathlib.Path], Paths]  # brings files into a folder, or raises Missing
-
-
-class Missing(DataError):
-    """There are no data: none prepared, no source given and none to be had from the network."""
 
 
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -63,7 +60,7 @@ def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]
         if data == 'real':
             raise
         stand_in = synthetic()
-        say(f'{error}; going on with {stand_in.title}')
+        announce(f'{error}; going on with {stand_in.title}')
         return stand_in
 
 
@@ -120,7 +117,7 @@ def read(
         names = [name for name in sources if wanted is None or name in wanted]
         return {name: stack([sources[name][k] for k in range(len(sources[name]))]) for name in names}, ''
     except Exception as error:  # array_record, protobuf and TFDS have no error in common
-        return None, one_line(error)
+        return None, first_line(error)
 
 
 def stack(records: list[dict]) -> Split:
@@ -138,7 +135,7 @@ def stack(records: list[dict]) -> Split:
 
 def prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
     """Write the records of source beside folder, then move them into place: folder is never half there."""
-    say(f'preparing {folder} from {", ".join(map(str, source))} (once)')
+    announce(f'preparing {folder} from {", ".join(map(str, source))} (once)')
     start = time.monotonic()
     tfds.disable_progress_bar()
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as place:
@@ -151,7 +148,7 @@ def prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
         if folder.exists():
             folder.rename(pathlib.Path(place) / 'replaced')
         made.rename(folder)
-    say(f'prepared in {time.monotonic() - start:.0f} s')
+    announce(f'prepared in {time.monotonic() - start:.0f} s')
 
 
 def fetch_again(fetch: Fetch, root: pathlib.Path, folder: pathlib.Path, damage: str) -> Paths:
@@ -182,7 +179,7 @@ def writing(folder: pathlib.Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:  # array_record has RuntimeError for a failed write
         raise DataError(
-            f'cannot prepare {folder}: {one_line(error)}; make room or allow writing, or choose another --data_dir'
+            f'cannot prepare {folder}: {first_line(error)}; make room or allow writing, or choose another --data_dir'
         ) from error
 
 
@@ -200,13 +197,3 @@ def alone(place: pathlib.Path) -> Iterator[None]:
             for left in place.glob(f'{TEMPORARY}*'):
                 shutil.rmtree(left, ignore_errors=True)
         yield
-
-
-def one_line(error: Exception) -> str:
-    """An error's first line, or its name if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def say(line: str) -> None:
-    """One line for the user, beside the results on stdout."""
-    print(line, file=sys.stderr, flush=True)

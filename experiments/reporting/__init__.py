@@ -1,0 +1,1 @@
+"""Results of runs beside the paper's figures."""

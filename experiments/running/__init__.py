@@ -1,0 +1,1 @@
+"""What an experiment is made of: its config, its driver, its workdir."""

@@ -1,0 +1,158 @@
+"""The folder of one run: its lock, its configuration, its metrics and its results.
+
+config.json      the configuration; another one is refused
+metrics.jsonl    a line per report, the same bytes however often the run was interrupted
+tensorboard/     the same for TensorBoard
+search/, train/  checkpoints of the two stages
+results.json     the final table; timing.json: how long it took, and on what
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+
+from experiments.running.config import differing_fields, to_json
+from experiments.running.hardware import processor
+from protojax.files import write_whole
+
+
+class WorkdirError(RuntimeError):
+    """A workdir that cannot be used, in one line with the way out."""
+
+
+class Workdir:
+    """An open, locked workdir. In a job of several processes only the first one writes."""
+
+    def __init__(self, path, config, dataset):
+        self.path = Path(path).expanduser().absolute()
+        self.writes = jax.process_index() == 0
+        self._lock = None
+        refusal = self._claim(config, dataset) if self.writes else None
+        if multihost_utils.broadcast_one_to_all(np.array(refusal is not None)):
+            raise refusal or WorkdirError(f'process 0 cannot use {self.path}; see its error')
+        seen = multihost_utils.process_allgather(np.array((self.path / 'config.json').exists()))
+        if not seen.all():
+            raise WorkdirError(f'not all hosts see {self.path}; choose a --workdir on a file system that they share')
+
+    def write_json(self, name, value):
+        """Write a file whole or not at all."""
+        if self.writes:
+            with writing(self.path / name):
+                write_whole(self.path / name, json.dumps(value, indent=2) + '\n')
+
+    def read_json(self, name, default=None):
+        file = self.path / name
+        return json.loads(file.read_text()) if file.exists() else default
+
+    def add_seconds(self, seconds):
+        """Add to the time that the run has taken, over all its starts but those that were killed."""
+        timing = self.read_json('timing.json', {'seconds': 0.0})
+        devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+        seconds = round(timing['seconds'] + seconds, 1)
+        self.write_json('timing.json', {'seconds': seconds, 'devices': devices, 'processor': processor()})
+
+    def _claim(self, config, dataset):
+        """Lock the folder and compare configurations -> None, or the error that all processes must raise."""
+        try:
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = self._acquire_lock()
+                self._check_config(config, dataset)
+        except WorkdirError as error:
+            if self._lock:
+                self._lock.close()  # a folder that this run may not use is left to others
+            return error
+
+    def _acquire_lock(self):
+        lock = open(self.path / '.lock', 'w')  # noqa: SIM115 - held until the process ends, however it ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkdirError(f'another run is using {self.path}; wait for it or choose another --workdir') from None
+        return lock
+
+    def _check_config(self, config, dataset):
+        saved = self.read_json('config.json')
+        now = {**to_json(config), 'dataset': dataset}
+        if saved is None:
+            return write_whole(self.path / 'config.json', json.dumps(now, indent=2) + '\n')
+        differing = differing_fields(config, saved)
+        if saved.get('dataset') != dataset:
+            differing['dataset'] = (saved.get('dataset'), dataset)
+        if differing:
+            shown = ', '.join(f'{name} ({was!r} there, {is_!r} now)' for name, (was, is_) in differing.items())
+            raise WorkdirError(f'{self.path} belongs to another configuration: {shown}; choose another --workdir')
+
+
+class Metrics:
+    """Metrics of one stage as JSON lines and TensorBoard events, taken up again at the episode of a checkpoint."""
+
+    def __init__(self, workdir, stage, episode):
+        self.stage, self.writes = stage, workdir.writes
+        if self.writes:
+            self.path = workdir.path / 'metrics.jsonl'
+            with writing(self.path):
+                self._rewind(self.path, episode)
+                self._file = open(self.path, 'a')  # noqa: SIM115 - open as long as the stage
+                self._board = open_board(workdir.path / 'tensorboard' / stage, episode)
+
+    def write(self, episode, split, **values):
+        """Report values of a split at an episode; on the disk when this returns."""
+        if not self.writes:
+            return
+        with writing(self.path):
+            self._file.write(json.dumps({'stage': self.stage, 'episode': episode, 'split': split, **values}) + '\n')
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            for name, value in values.items():
+                point = Summary(value=[Summary.Value(tag=f'{split}/{name}', simple_value=value)])
+                self._board.write_event(Event(wall_time=time.time(), step=episode, summary=point))
+            self._board.flush()
+
+    def close(self):
+        if self.writes:
+            self._file.close()
+            self._board.close()
+
+    def _rewind(self, path, episode):
+        """Drop the lines that come after the checkpoint: they will be written again."""
+        if path.exists():
+            complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith('\n')]
+            kept = [line for line in complete if self._is_before(json.loads(line), episode)]
+            write_whole(path, ''.join(kept))
+
+    def _is_before(self, line, episode):
+        return line['stage'] != self.stage or line['episode'] <= episode
+
+
+def open_board(folder, episode):
+    """A file of TensorBoard events that begins by hiding what earlier files hold after the episode.
+
+    Written in this thread: that of a SummaryWriter would end unseen on a full disk, and the run wait for it for ever.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    board = EventsWriter(str(folder / 'events'))
+    board.write_event(Event(step=episode + 1, session_log=SessionLog(status=SessionLog.START)))
+    return board
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Turns an error of the file system into one line."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise WorkdirError(
+            f'cannot write {path} ({reason}); make room or choose another --workdir. Checkpoints are intact'
+        ) from error

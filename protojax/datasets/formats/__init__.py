@@ -1,0 +1,1 @@
+"""Readers of foreign formats, which trust nothing that a file says."""

@@ -1,0 +1,8 @@
+"""Where the files of a data set come from: folders, archives, downloads, and the forms in which people have them."""
+
+import sys
+
+
+def announce(line: str) -> None:
+    """One line for the user, beside the results on stdout."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,57 @@
+"""Opens a source of miniImageNet: a folder, an archive (.zip, .tar, .tar.gz), a folder of archives or a pickle."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+from protojax.datasets.formats import pickle as pickles
+from protojax.datasets.sources import miniimagenet_forms as forms
+from protojax.datasets.sources.archives import open_files
+from protojax.datasets.sources.tarballs import open_tar
+from protojax.errors import DataError
+
+LIMIT = 1 << 30  # bytes of a file: pickled training images have 0.8 GB
+TARS = ('.tar', '.tar.gz', '.tgz')
+ARCHIVES = ('.zip', *TARS)
+FORMS = {'lists': forms.from_lists, 'arrays': forms.from_arrays, 'folders': forms.from_folders}
+
+
+@contextlib.contextmanager
+def open_source(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], str]]:
+    """The splits that a source holds, to be read while it is open, and a few words on where they were found."""
+    splits, places = {}, []
+    with contextlib.ExitStack() as stack:
+        for part in parts(path):
+            form, found = contents(part, stack)
+            for name in found:
+                if name in splits:
+                    raise DataError(f'{part} holds the {name} split a second time; leave just one in --source')
+            splits |= found
+            places += [f'{form} in {part}'] if found else []
+        if not splits:
+            raise DataError(
+                f'{path} holds no train.csv, val.csv or test.csv, no folders train, val or test and no '
+                'mini-imagenet-cache-*.pkl; give --source a folder or archive with one of these'
+            )
+        yield splits, ', '.join(places)
+
+
+def parts(path: pathlib.Path) -> list[pathlib.Path]:
+    """The path itself and, if it is a folder, the archives directly in it."""
+    below = sorted(path.iterdir()) if path.is_dir() else []
+    return [path, *(file for file in below if file.name.lower().endswith(ARCHIVES))]
+
+
+def contents(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
+    """The form and splits of one folder, archive or pickle: of the first form that is there."""
+    name = path.name.lower()
+    if path.is_file() and forms.ARRAYS.fullmatch(name):
+        split = forms.split_of(forms.ARRAYS, name)
+        return 'arrays', {split: forms.arrays(pickles.load(path), path, split)}
+    if path.is_file() and not name.endswith(ARCHIVES):
+        raise DataError(f'{path} is no folder, {", ".join(ARCHIVES)} or mini-imagenet-cache-*.pkl; give --source one')
+    files = stack.enter_context((open_tar if name.endswith(TARS) and path.is_file() else open_files)(path, limit=LIMIT))
+    for form, find in FORMS.items():
+        if splits := find(files):
+            return form, splits
+    return '', {}

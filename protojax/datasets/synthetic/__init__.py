@@ -1,0 +1,1 @@
+"""Stand-ins for the data sets, drawn by programs, for machines that have no data."""

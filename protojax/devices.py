@@ -1,0 +1,74 @@
+"""Work on several devices: the one place that says `pmap`, and how values get onto the devices.
+
+Every function that runs on devices sees the axis AXIS. One device is an axis of size one, so nothing else has to know
+how many there are.
+"""
+
+import functools
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = 'devices'
+
+
+def parallelize(function, devices, *, donate=False):
+    """`function(state, *args)` on each device of AXIS, with the same values going in and coming out everywhere.
+
+    The function finds its part of the work by `lax.axis_index(AXIS)` and reduces what it returns over AXIS. With
+    `donate` the buffers of `state` are reused for the result.
+    """
+    mapped = jax.pmap(
+        lambda _, state, args: function(state, *args),
+        axis_name=AXIS,
+        in_axes=(0, None, None),
+        out_axes=None,
+        devices=devices,
+        donate_argnums=(1,) if donate else (),
+    )
+    if jax.process_count() == 1 and devices[0].platform == 'cpu':
+        # Only jit takes options for one program.
+        mapped = jax.jit(mapped, compiler_options=cpu_compiler_options(), donate_argnums=(1,) if donate else ())
+    here = sum(device.process_index == jax.process_index() for device in devices)
+    places = np.arange(here)  # pmap wants one argument that differs between devices
+    return lambda state, *args: mapped(places, state, args)
+
+
+@functools.cache
+def cpu_compiler_options():
+    """Options for XLA, whose first choice of convolutions runs on one thread; empty where it has no such option."""
+    options = {'xla_cpu_experimental_ynn_fusion_type': ''}
+    try:
+        jax.jit(lambda x: x, compiler_options=options)(0)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
+
+
+def place(tree, devices):
+    """The arrays of a tree on every device, so that no later call moves them again."""
+    if jax.process_count() == 1:  # holds one copy less on the way than the general form
+        # An array that is on one of several devices would lend them its buffer, even with may_alias=False.
+        tree = jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else x, tree)
+        return jax.device_put(tree, NamedSharding(Mesh(devices, (AXIS,)), PartitionSpec()), may_alias=False)
+    return parallelize(lambda arrays: arrays, devices)(tree)
+
+
+def usable_devices(pieces):
+    """As many devices as can share this many pieces of work evenly, the same number of each process."""
+    per_process = min(len(jax.local_devices(process_index=i)) for i in range(jax.process_count()))
+    processes = jax.process_count()
+    share = max((n for n in range(1, per_process + 1) if pieces % (n * processes) == 0), default=None)
+    if share is None:
+        raise ValueError(f'{pieces} images or episodes cannot be shared evenly by {processes} processes')
+    return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:share]]
+
+
+def spread(encode, items):
+    """Embed items, each device of AXIS its part of them, and collect the result: [N, ...] -> [N, D], statistics."""
+    share = items.shape[0] // lax.axis_size(AXIS)
+    mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * share, share)
+    embeddings, statistics = encode(mine)
+    return lax.all_gather(embeddings, AXIS, tiled=True), statistics

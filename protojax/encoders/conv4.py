@@ -1,0 +1,77 @@
+"""The paper's encoder: four blocks of a convolution, batch normalisation, ReLU and max-pooling."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from protojax.encoders import block as plain_blocks
+from protojax.encoders import cpu
+
+MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
+
+# How parameters start; 'uniform' is as in PyTorch, for scales as in that of 2017. A normalised convolution does not
+# feel the size of its kernel, but one that is 2.4 times smaller than by He's rule turns further by each step of Adam.
+KERNEL_INITS = {
+    'he_normal': nn.initializers.he_normal(),
+    'uniform': nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform'),  # in +-1 / sqrt(fan-in)
+}
+SCALE_INITS = {'ones': nn.initializers.ones, 'uniform': nn.initializers.uniform(1.0)}  # the latter in [0, 1]
+
+
+class ConvBlock(nn.Module):
+    """3x3 convolution, batch normalisation, ReLU, 2x2 max-pool: [N, H, W, C] -> [N, H//2, W//2, filters]."""
+
+    filters: int
+    kernel_init: nn.initializers.Initializer = KERNEL_INITS['he_normal']
+    scale_init: nn.initializers.Initializer = SCALE_INITS['ones']
+    kernels: bool = True
+
+    @nn.compact
+    def __call__(self, x, *, train, axis_name=None):
+        # No bias in the convolution: the normalisation would take it away again.
+        kernel = self.param('kernel', self.kernel_init, (3, 3, x.shape[-1], self.filters))
+        scale = self.param('scale', self.scale_init, (self.filters,))
+        bias = self.param('bias', nn.initializers.zeros, (self.filters,))
+        mean = self.variable('batch_stats', 'mean', jnp.zeros, (self.filters,))
+        var = self.variable('batch_stats', 'var', jnp.ones, (self.filters,))
+
+        blocks = cpu if self.kernels else plain_blocks
+        if not train:
+            return blocks.fixed_block(x, kernel, scale, bias, plain_blocks.Statistics(mean.value, var.value))
+        x, batch = blocks.batch_block(x, kernel, scale, bias, axis_name=axis_name)
+        if not self.is_initializing():
+            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * batch.mean
+            var.value = MOMENTUM * var.value + (1 - MOMENTUM) * batch.var
+        return x
+
+
+class Conv4(nn.Module):
+    """Four blocks on uint8 or 0-255 images: 28x28x1 -> 64 and 84x84x3 -> 1600 dimensions, [N, H, W, C] -> [N, D].
+
+    Pixels are scaled to 0-1, then to the given mean and deviation of each channel.
+    """
+
+    filters: int = 64
+    kernel_init: str = 'he_normal'  # of the convolutions, by KERNEL_INITS
+    scale_init: str = 'ones'  # of the batch norms, by SCALE_INITS
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    kernels: bool = True  # use the CPU kernels where they apply
+    dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
+
+    @nn.compact
+    def __call__(self, images, *, train=False, axis_name=None):
+        mean, std = (jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
+        x = ((images / 255 - mean) / std).astype(self.dtype)
+        inits = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
+        for _ in range(4):
+            x = ConvBlock(self.filters, *inits, self.kernels)(x, train=train, axis_name=axis_name)
+        return x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+
+
+def scale_embeddings(params, factor):
+    """Parameters of a Conv4 whose embeddings are those of `params` times a factor above 0."""
+    last = params['ConvBlock_3']  # ReLU and max-pool, which follow its normalisation, keep the factor
+    scaled = {name: factor * last[name] for name in ('scale', 'bias')}
+    return {**params, 'ConvBlock_3': {**last, **scaled}}

@@ -1,0 +1,26 @@
+"""The linear maps of zero-shot learning."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+class LinearMap(nn.Module):
+    """One linear map [N, A] -> [N, dimensions] of inputs less a mean [A] and over a scale, to unit length if asked."""
+
+    dimensions: int = 1024
+    unit_length: bool = False
+    mean: Sequence[float] = (0.0,)
+    scale: float = 1.0
+    start: float = 1.0  # times the usual deviation of the weights at the start; 0: all are zero
+
+    @nn.compact
+    def __call__(self, x, *, train=False, axis_name=None):
+        x = (x.astype(jnp.float32) - jnp.asarray(self.mean, jnp.float32).reshape(1, -1)) / self.scale
+        usual = nn.initializers.lecun_normal()
+        x = nn.Dense(self.dimensions, kernel_init=lambda *args: self.start * usual(*args))(x)
+        if self.unit_length:
+            x = x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), 1e-12))
+        return x

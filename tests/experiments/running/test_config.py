@@ -1,0 +1,78 @@
+"""The configurations: their checks, their flags, and what makes two of them the same experiment."""
+
+import dataclasses
+
+import pytest
+
+from experiments import cub, miniimagenet, omniglot
+from experiments.running.config import ConfigError, differing_fields, parse, to_json
+
+RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
+
+
+@pytest.mark.parametrize('recipe', RECIPES)
+def test_flags_without_arguments_give_the_recipe(recipe):
+    assert parse(recipe, []) == recipe.resolved()
+
+
+@pytest.mark.parametrize('recipe', RECIPES)
+def test_every_field_explains_itself(recipe):
+    for field in dataclasses.fields(recipe):
+        assert len(field.metadata['help']) > 10, field.name
+
+
+def test_flags_change_the_recipe():
+    arguments = ['--way=20', '--shot=5', '--test_way=5,7', '--learning_rate=0.01', '--noretrain']
+    config = parse(omniglot.RECIPE, arguments)
+    assert (config.way, config.shot, config.test_way) == (20, 5, (5, 7))
+    assert config.learning_rate == 0.01
+    assert not config.retrain
+
+
+def test_the_recipes_are_the_papers():
+    assert (omniglot.RECIPE.way, omniglot.RECIPE.query) == (60, 5)
+    assert (omniglot.RECIPE.learning_rate, omniglot.RECIPE.halve_every) == (1e-3, 2000)
+    assert [dataclasses.replace(miniimagenet.RECIPE, shot=shot).resolved().way for shot in (1, 5)] == [30, 20]
+    assert (miniimagenet.RECIPE.query, miniimagenet.RECIPE.test_episodes) == (15, 600)
+    assert (cub.RECIPE.way, cub.RECIPE.query, cub.RECIPE.learning_rate, cub.RECIPE.weight_decay) == (50, 10, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ('values', 'named'),
+    [
+        ({'way': 0}, '--way=0'),
+        ({'shot': 0}, '--shot=0'),
+        ({'query': -1}, '--query=-1'),
+        ({'episodes': -5}, '--episodes=-5'),
+        ({'seed': -1}, '--seed=-1'),
+        ({'test_episodes': 0}, '--test_episodes=0'),
+        ({'learning_rate': 0.0}, '--learning_rate=0.0'),
+        ({'weight_decay': -0.1}, '--weight_decay=-0.1'),
+        ({'temperature': 0.0}, '--temperature=0.0'),
+        ({'test_way': (5, 1)}, '--test_way=(5, 1)'),
+        ({'test_shot': (0,)}, '--test_shot=(0,)'),
+        ({'data': 'fake'}, '--data=fake'),
+        ({'distance': 'taxi'}, '--distance=taxi'),
+        ({'prototypes_per_class': 2}, '--prototypes_per_class=2'),
+        ({'model': 'matching', 'distance': 'diagonal'}, '--model=matching'),
+        ({'episodes_per_step': 8, 'episodes': 20}, '--episodes=20'),
+    ],
+)
+def test_bad_values_are_named(values, named):
+    with pytest.raises(ConfigError) as error:
+        dataclasses.replace(omniglot.RECIPE, **values)
+    assert named in str(error.value)
+    assert '\n' not in str(error.value)
+
+
+def test_lists_must_be_numbers():
+    with pytest.raises(ConfigError, match='--test_way=5,x must be whole numbers'):
+        parse(omniglot.RECIPE, ['--test_way=5,x'])
+
+
+def test_an_experiment_is_known_by_what_changes_its_result():
+    saved = to_json(omniglot.RECIPE)
+    moved = dataclasses.replace(omniglot.RECIPE, workdir='/elsewhere', data_dir='/data', test_episodes=7)
+    assert differing_fields(moved, saved) == {}
+    other = dataclasses.replace(omniglot.RECIPE, shot=5, seed=3)
+    assert differing_fields(other, saved) == {'seed': (0, 3), 'shot': (1, 5)}

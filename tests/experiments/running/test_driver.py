@@ -1,0 +1,219 @@
+"""Whole experiments on tiny data: what they write, how they go on, and what they refuse."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import cub, miniimagenet, omniglot
+from experiments.running import driver
+from experiments.running.config import ConfigError, parse
+from experiments.running.workdir import WorkdirError
+from protojax.checkpoints import Checkpoints
+from protojax.datasets.omniglot import SPLITS, rotated
+from protojax.datasets.synthetic.birds import birds
+from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.datasets.synthetic.shapes import shapes
+
+TINY = {
+    'way': 5,
+    'shot': 1,
+    'query': 3,
+    'test_way': (5,),
+    'test_query': 3,
+    'validation_way': 4,
+    'validation_episodes': 10,
+    'test_episodes': 50,
+    'log_every': 2,
+    'validate_every': 2,
+    'checkpoint_every': 4,
+    'kernels': 'off',
+}
+
+
+def characters(config, synthetic=True):
+    data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=10)
+    data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    return data if synthetic else data._replace(title='Omniglot', synthetic=False)
+
+
+EXPERIMENT = omniglot.EXPERIMENT._replace(load=characters, stand_in_episodes=6)
+REAL = EXPERIMENT._replace(load=lambda config: characters(config, synthetic=False))
+
+
+def config(workdir, **values):
+    return dataclasses.replace(omniglot.RECIPE, workdir=str(workdir), **{**TINY, **values})
+
+
+def final_params(workdir, stage='train'):
+    checkpoints = Checkpoints(workdir / stage)
+    step = checkpoints.steps()[-1]
+    tree = checkpoints._manager.restore(step, args=None)
+    return jax.tree.leaves(tree.tree)
+
+
+def lines(workdir):
+    return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+    """A run on the stand-in that went through without interruption."""
+    workdir = tmp_path_factory.mktemp('run')
+    return workdir, driver.run(config(workdir), EXPERIMENT)
+
+
+def test_a_run_writes_what_it_promises(finished):
+    workdir, results = finished
+    saved = json.loads((workdir / 'results.json').read_text())
+    assert saved == json.loads(json.dumps(results))
+    assert saved['dataset'] == 'synthetic handwriting, not Omniglot' and saved['synthetic'] is True
+    assert set(saved['test']) == {'5-way 1-shot', '5-way 5-shot'}
+    for cell in saved['test'].values():
+        assert 0 < cell['accuracy'] <= 100 and 0 < cell['ci95'] < 50 and cell['episodes'] == 50
+    assert json.loads((workdir / 'config.json').read_text())['way'] == 5
+    assert [(line['episode'], line['split']) for line in lines(workdir)] == [(2, 'train'), (4, 'train'), (6, 'train')]
+    assert list((workdir / 'tensorboard' / 'train').glob('events.*'))
+    timing = json.loads((workdir / 'timing.json').read_text())
+    assert timing['seconds'] > 0 and 'core' in timing['processor']
+
+
+def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, tmp_path):
+    workdir, results = finished
+    monkeypatch.chdir(tmp_path)
+    driver.run(dataclasses.replace(config(''), episodes=2), EXPERIMENT)
+    printed = capsys.readouterr().out.splitlines()
+    assert 'not Omniglot' in printed[0]
+    assert any('not Omniglot' in line for line in printed[2:])  # the table's title
+    (workdir,) = (tmp_path / 'runs').iterdir()
+    assert workdir.name.startswith('synthetic-not-omniglot-5way-1shot-query=3-episodes=2-')
+
+
+def test_starting_again_evaluates_the_same(finished):
+    workdir, results = finished
+    assert driver.run(config(workdir), EXPERIMENT) == results
+    assert driver.run(config(workdir, evaluate_only=True), EXPERIMENT) == results
+    assert len(lines(workdir)) == 3
+
+
+def test_another_configuration_is_refused(finished):
+    workdir, _ = finished
+    with pytest.raises(WorkdirError, match=r'shot \(1 there, 2 now\)'):
+        driver.run(config(workdir, shot=2), EXPERIMENT)
+    with pytest.raises(WorkdirError, match=r"dataset \('synthetic handwriting, not Omniglot' there, 'Omniglot' now\)"):
+        driver.run(config(workdir), REAL)
+
+
+def test_nothing_trained_is_an_error(tmp_path):
+    with pytest.raises(WorkdirError, match='holds nothing trained'):
+        driver.run(config(tmp_path, evaluate_only=True), EXPERIMENT)
+
+
+def test_an_unfinished_run_is_evaluated_but_not_written(finished, tmp_path, capsys):
+    workdir, results = finished
+    unfinished = tmp_path / 'unfinished'
+    shutil.copytree(workdir, unfinished, ignore=shutil.ignore_patterns('results.json', 'weights.npz'))
+    assert driver.run(config(unfinished, evaluate_only=True), EXPERIMENT) == results
+    assert 'not been trained to its end' in capsys.readouterr().out
+    assert not (unfinished / 'results.json').exists() and not (unfinished / 'weights.npz').exists()
+
+
+def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp_path, monkeypatch, capsys):
+    workdir, results = finished
+    monkeypatch.chdir(tmp_path)
+    weights = str(workdir / 'weights.npz')
+    evaluated = driver.run(config('', weights=weights, shot=2, scale_init='ones'), EXPERIMENT)
+    assert evaluated['test'] == results['test']
+    assert evaluated['weights']['config'] == results['config']
+    assert 'trained with --way=5 --shot=1 --query=3 --recipe="paper" --episodes=0 --seed=0' in capsys.readouterr().out
+    (place,) = (tmp_path / 'runs').iterdir()
+    assert place.name == f'evaluation-of-{workdir.name}-weights'
+    assert json.loads((place / 'results.json').read_text()) == json.loads(json.dumps(evaluated))
+    with pytest.raises(WorkdirError, match='holds a run of its own; choose another --workdir for --weights'):
+        driver.run(config(workdir, weights=weights), EXPERIMENT)
+
+
+def test_weights_of_other_images_are_refused(tmp_path):
+    experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
+    values = {**TINY, 'workdir': str(tmp_path), 'query': 2, 'test_shot': (1,), 'weights': 'omniglot-60way-1shot'}
+    with pytest.raises(
+        ConfigError, match='--weights=omniglot-60way-1shot are of 28x28x1 images, but here they are 84x'
+    ):
+        driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+
+
+def test_the_paper_has_figures_of_the_same_training_alone():
+    assert omniglot.paper({'way': 60, 'shot': 5})['20-way 1-shot'] == '94.7'
+    assert omniglot.paper({'way': 30, 'shot': 5}) == {}
+    assert omniglot.paper({'way': [60], 'shot': {}}) == {}  # as a foreign file may say
+
+
+def test_commands_of_different_experiments_share_no_folder():
+    data = characters(None, synthetic=False)
+    commands = [
+        [],
+        ['--episodes=1000'],
+        ['--shot=5'],
+        ['--recipe=modern'],
+        ['--recipe=modern', '--shift=0'],
+        ['--model=matching', '--distance=cosine'],
+        ['--weights=omniglot-60way-1shot'],
+        ['--weights=a/weights.npz'],
+        ['--weights=b/weights.npz'],
+        ['--seed=1'],
+    ]
+    names = [driver.default_workdir(parse(omniglot.RECIPE, command), REAL, data) for command in commands]
+    assert len(set(names)) == len(commands)
+    assert names[0] == 'runs/omniglot-60way-1shot-seed0'
+    assert names[4] == 'runs/omniglot-60way-1shot-recipe=modern-shift=0-seed0'
+    assert names[5] == 'runs/omniglot-60way-1shot-model=matching-distance=cosine-seed0'
+    assert names[7] == 'runs/evaluation-of-a-weights'
+
+
+def test_search_then_training_anew(tmp_path, capsys):
+    """The validation loss chooses the length; the final model is trained as long on train and validation classes."""
+    driver.run(config(tmp_path, patience=2), REAL)
+    search = [line for line in lines(tmp_path) if line['stage'] == 'search' and line['split'] == 'validation']
+    losses = [line['loss'] for line in search]
+    best = search[int(np.argmin(losses))]['episode']
+    assert search[-1]['episode'] == best + 2 * 2
+    trained = [line['episode'] for line in lines(tmp_path) if line['stage'] == 'train']
+    assert max(trained) == best
+    assert f'least validation loss after {best} episodes' in capsys.readouterr().out
+
+
+def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path):
+    def without_test(config):
+        return characters(config, synthetic=False)._replace(test=None)
+
+    results = driver.run(config(tmp_path, evaluate_on='validation', episodes=2), REAL._replace(load=without_test))
+    assert 'test' not in results and '5-way 1-shot' in results['validation']
+
+
+def test_episodes_that_do_not_fit_the_data(tmp_path):
+    with pytest.raises(ConfigError, match='--way=33, but there are 32 training classes; lower --way'):
+        driver.run(config(tmp_path, way=33), EXPERIMENT)
+    with pytest.raises(ConfigError, match='shot . query = 11, but the training class .* has 10 items; lower --query'):
+        driver.run(config(tmp_path, query=10), EXPERIMENT)
+    with pytest.raises(ConfigError, match='--test_way=17, but there are 16 test classes; lower --test_way'):
+        driver.run(config(tmp_path, test_way=(5, 17)), EXPERIMENT)
+
+
+def test_miniimagenet_keeps_the_best_state(tmp_path):
+    experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
+    values = {**TINY, 'workdir': str(tmp_path), 'episodes': 4, 'query': 2, 'test_shot': (1,), 'kernels': 'auto'}
+    results = driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+    assert results['synthetic'] and 'not miniImageNet' in results['dataset']
+    validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
+    assert validated == [2, 4]
+
+
+def test_cub_learns_attributes(tmp_path):
+    experiment = cub.EXPERIMENT._replace(load=lambda config: birds(classes=(30, 10, 10), items=6, features=64))
+    recipe = dataclasses.replace(cub.RECIPE, workdir=str(tmp_path), way=10, query=4, episodes=60, learning_rate=1e-3)
+    results = driver.run(recipe, experiment)
+    assert set(results['test']) == {'10-way per image', '10-way per class'}
+    assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10

@@ -1,0 +1,126 @@
+"""Jobs of two processes on this machine, with half of the devices each, against one process with all of them."""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tiny
+from fifty_steps import greatest_difference
+
+from experiments import faults
+from experiments.running.config import ConfigError
+from experiments.running.job import join
+
+# A small learning rate, as Adam makes steps of it even from gradients that are zero but for rounding.
+FLAGS = ['--noretrain', '--episodes=16', '--learning_rate=0.001']
+FIFTY_STEPS = [sys.executable, tiny.__file__.replace('tiny', 'fifty_steps')]
+
+
+@pytest.fixture(scope='module')
+def command(tmp_path_factory):
+    return [sys.executable, tiny.__file__, f'--compilation_cache={tmp_path_factory.mktemp("compiled")}', *FLAGS]
+
+
+@pytest.fixture(scope='module')
+def one_process(command, tmp_path_factory):
+    """The workdir of a run in one process."""
+    workdir = tmp_path_factory.mktemp('one')
+    assert wait([start([*command, f'--workdir={workdir}'], devices=4)]) == [0]
+    return workdir
+
+
+@pytest.fixture(scope='module')
+def two_processes(command, tmp_path_factory):
+    """The workdir of the same run in two processes."""
+    workdir = tmp_path_factory.mktemp('two')
+    assert wait(start_job(command, workdir)) == [0, 0]
+    return workdir
+
+
+def start(arguments, *, devices, moment=''):
+    environment = {
+        **os.environ,
+        'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+        'MOMENT': moment,
+    }
+    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def start_job(command, workdir, *flags, moments=('', '')):
+    """Start both processes of a run."""
+    job = [f'--workdir={workdir}', f'--coordinator_address={free_address()}', '--num_processes=2', *flags]
+    return [start([*command, *job, f'--process_id={i}'], devices=2, moment=moment) for i, moment in enumerate(moments)]
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(('localhost', 0))
+        return f'localhost:{probe.getsockname()[1]}'
+
+
+def wait(processes):
+    """Exit codes of processes, which must all end within a minute and more."""
+    try:
+        for process in processes:
+            process.output = process.communicate(timeout=120)[0]
+    finally:
+        for process in processes:
+            process.kill()
+    return [process.returncode for process in processes]
+
+
+def metrics(workdir):
+    return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+
+
+def test_parameters_are_those_of_one_process(tmp_path):
+    address = free_address()
+    outputs = [tmp_path / f'{name}.npz' for name in ('one', 'first', 'second')]
+    job = [start([*FIFTY_STEPS, str(outputs[1 + i]), address, '2', str(i)], devices=2) for i in range(2)]
+    alone = start([*FIFTY_STEPS, str(outputs[0])], devices=4)
+    assert wait([*job, alone]) == [0, 0, 0], [process.output for process in job]
+    one, first, second = (list(np.load(output).values()) for output in outputs)
+    assert greatest_difference(one, first) < 1e-5
+    assert greatest_difference(first, second) == 0
+
+
+def test_a_run_ends_as_in_one_process(one_process, two_processes):
+    one, two = metrics(one_process), metrics(two_processes)
+    assert [(line['stage'], line['episode'], line['split']) for line in one] == [
+        (line['stage'], line['episode'], line['split']) for line in two
+    ]
+    np.testing.assert_allclose([line['loss'] for line in two], [line['loss'] for line in one], rtol=1e-2)
+    results = [json.loads((workdir / 'results.json').read_text())['test'] for workdir in (one_process, two_processes)]
+    for setting, score in results[0].items():
+        np.testing.assert_allclose(results[1][setting]['loss'], score['loss'], rtol=1e-2)
+
+
+def test_all_processes_end_where_the_first_refuses(command, two_processes):
+    job = start_job(command, two_processes, '--learning_rate=0.5')
+    assert wait(job) == [1, 1]
+    assert 'learning_rate (0.001 there, 0.5 now)' in job[0].output
+    assert 'process 0 cannot use' in job[1].output
+
+
+def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, two_processes, tmp_path):
+    for victim, moment in (1, 'first save'), (0, 'later save'):
+        job = start_job(command, tmp_path, moments=[moment if i == victim else '' for i in range(2)])
+        codes = wait(job)
+        assert codes[victim] == -signal.SIGKILL
+        assert codes[1 - victim] != 0
+        words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
+        assert any(said in job[1 - victim].output for said in words)
+    assert wait(start_job(command, tmp_path)) == [0, 0]
+    assert not faults.differences(two_processes, tmp_path)
+
+
+@pytest.mark.parametrize('values', [{'num_processes': 2}, {'coordinator_address': 'localhost:1', 'process_id': 1}])
+def test_flags_that_make_no_job_are_refused(values):
+    with pytest.raises(ConfigError, match='make no job; give host:port of process 0'):
+        join(dataclasses.replace(tiny.RECIPE, **values))

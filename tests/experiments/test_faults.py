@@ -1,0 +1,229 @@
+"""Whole runs under faults: whatever happens, a run goes on to the same end, or stops with one line that says why."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from experiments import faults
+from experiments.running import driver
+from experiments.running.fitting import Diverged, adam, fresh_fit
+from experiments.running.workdir import WorkdirError
+from protojax.checkpoints import Checkpoints
+from protojax.errors import CheckpointError
+
+
+@pytest.fixture(scope='module')
+def command(tmp_path_factory):
+    """A run as a program of its own, on one device; what it compiles is kept for the next."""
+    cache = tmp_path_factory.mktemp('compiled')
+    return ['env', 'XLA_FLAGS=', sys.executable, tiny.__file__, f'--compilation_cache={cache}']
+
+
+@pytest.fixture(scope='module')
+def peace(command, tmp_path_factory):
+    """The workdir of such a run that nothing happened to."""
+    workdir = tmp_path_factory.mktemp('peace')
+    faults.finish(command, workdir)
+    return workdir
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+    """The workdir of a run in this process, which keeps what it compiles as well."""
+    workdir = tmp_path_factory.mktemp('finished')
+    jax.config.update('jax_compilation_cache_dir', str(tmp_path_factory.mktemp('compiled')))
+    driver.run(config(workdir), tiny.EXPERIMENT)
+    yield workdir
+    jax.config.update('jax_compilation_cache_dir', None)
+
+
+@pytest.fixture
+def unfinished(finished, tmp_path):
+    """Its copy, set back to the last but one checkpoint."""
+    workdir = tmp_path / 'unfinished'
+    shutil.copytree(finished, workdir)
+    (workdir / 'results.json').unlink()
+    shutil.rmtree(newest(workdir / 'train'))
+    return workdir
+
+
+def config(workdir, **values):
+    return dataclasses.replace(tiny.RECIPE, workdir=str(workdir), **values)
+
+
+def newest(stage):
+    return max(stage.glob('[0-9]*'), key=lambda path: int(path.name) if path.name.isdigit() else -1)
+
+
+def run(command, workdir, *flags, moment='', file_size=None):
+    """Start a run and wait for its end; no file that it writes may become larger than `file_size` bytes."""
+    arguments = [*command, f'--workdir={workdir}', *flags]
+    if file_size is not None:
+        limit = f'resource.setrlimit(resource.RLIMIT_FSIZE, ({file_size}, {file_size}))'
+        program = f'import os, resource, sys; {limit}; os.execvp(sys.argv[1], sys.argv[1:])'
+        arguments = [sys.executable, '-c', program, *arguments]
+    environment = {**os.environ, 'MOMENT': moment}
+    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def one_line(ended):
+    """The error of a run that failed as it should: without a traceback."""
+    assert ended.returncode == 1, ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith('error: ')]
+    assert 'Traceback' not in ended.stderr
+    return line
+
+
+def test_killed_at_awkward_moments(command, peace, tmp_path):
+    for moment in tiny.DEATHS:
+        ended = run(command, tmp_path, moment=moment)
+        assert ended.returncode == -signal.SIGKILL, (moment, ended.stderr)
+        if 'save' in moment:
+            assert faults.unfinished(tmp_path), moment
+    faults.finish(command, tmp_path)
+    assert not faults.differences(peace, tmp_path)
+
+
+def test_killed_at_random_moments(command, tmp_path):
+    assert not faults.torment(command, tmp_path, kills=2, seed=1)
+
+
+def test_differences_are_seen(peace, tmp_path):
+    other = tmp_path / 'other'
+    shutil.copytree(peace, other)
+    metrics = (other / 'metrics.jsonl').read_text().splitlines(keepends=True)
+    (other / 'metrics.jsonl').write_text(''.join(metrics[:3] + metrics[2:]))
+    (other / 'results.json').unlink()
+    shutil.rmtree(newest(other / 'train'))
+    assert [problem.split()[1] for problem in faults.differences(peace, other)] == [
+        'metrics.jsonl',
+        'results.json',
+        'train',
+    ]
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_stopped_by_a_signal_while_another_run_is_refused(command, peace, tmp_path, number):
+    arguments = [*command, f'--workdir={tmp_path}']
+    environment = {**os.environ, 'MOMENT': 'training'}
+    first = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
+    with pytest.raises(WorkdirError, match=f'another run is using {tmp_path}'):
+        driver.run(config(tmp_path), tiny.EXPERIMENT)
+    first.send_signal(number)
+    first.send_signal(signal.SIGCONT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode > 0
+    assert 'stopped at episode' in errors
+    assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
+    faults.finish(command, tmp_path)
+    assert not faults.differences(peace, tmp_path)
+
+
+def truncate(checkpoint):
+    file = largest(checkpoint)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip(checkpoint):
+    file = largest(checkpoint)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
+
+
+def lose_a_file(checkpoint):
+    largest(checkpoint).unlink()
+
+
+def empty(checkpoint):
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+def largest(checkpoint):
+    return max((path for path in checkpoint.rglob('*') if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize('damage', [truncate, flip, lose_a_file, empty])
+def test_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, caplog, damage):
+    workdir = tmp_path / 'damaged'
+    shutil.copytree(finished, workdir)
+    damaged = newest(workdir / 'train')
+    damage(damaged)
+    driver.run(config(workdir), tiny.EXPERIMENT)
+    assert f'checkpoint {damaged.name} is damaged' in caplog.text
+    assert not faults.differences(finished, workdir)
+
+
+def test_no_fresh_start_where_all_checkpoints_are_damaged(finished, tmp_path):
+    workdir = tmp_path / 'damaged'
+    shutil.copytree(finished, workdir)
+    for checkpoint in (workdir / 'train').iterdir():
+        flip(checkpoint)
+    with pytest.raises(CheckpointError, match='all checkpoints in .*train are damaged'):
+        driver.run(config(workdir), tiny.EXPERIMENT)
+
+
+def test_disk_full_during_a_save(command, peace, tmp_path):
+    workdir = tmp_path / 'full'
+    shutil.copytree(peace, workdir)
+    shutil.rmtree(workdir / 'train')
+    before = sorted((workdir / 'search').iterdir())
+    line = one_line(run(command, workdir, file_size=5000))
+    assert 'cannot save step 4 in' in line and 'File too large' in line
+    assert sorted((workdir / 'search').iterdir()) == before
+    faults.finish(command, workdir)
+    assert not faults.differences(peace, workdir)
+
+
+def test_disk_full_when_writing_metrics(command, peace, tmp_path):
+    workdir = tmp_path / 'full'
+    shutil.copytree(peace, workdir)
+    line = one_line(run(command, workdir, file_size=300))
+    assert 'metrics.jsonl' in line and 'File too large' in line
+
+
+def test_disk_full_when_writing_results(command, peace, tmp_path):
+    workdir = tmp_path / 'full'
+    shutil.copytree(peace, workdir)
+    assert 'results.json' in one_line(run(command, workdir, '--evaluate_only', file_size=100))
+    assert not faults.differences(peace, workdir)
+
+
+def test_a_workdir_that_cannot_be_written():
+    with pytest.raises(WorkdirError, match='cannot write /proc/protojax'):
+        driver.run(config('/proc/protojax'), tiny.EXPERIMENT)
+
+
+def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
+    wild = config(tmp_path, learning_rate=2e17, checkpoint_every=1, log_every=100, validate_every=100)
+    with pytest.raises(Diverged, match=r'episode \d+ is not finite') as failure:
+        driver.run(wild, tiny.EXPERIMENT)
+    task = tiny.EXPERIMENT.problem(wild, tiny.load(wild)).task
+    step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, adam(wild, 0), jax.random.key(0)))
+    assert step > 0
+    assert f'the loss of episode {step}' in str(failure.value)
+    assert f'checkpoint is that of episode {step}' in str(failure.value)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(fit.state))
+
+
+def test_another_configuration_is_refused_by_name(finished):
+    with pytest.raises(WorkdirError, match=r'learning_rate \(0.1 there, 0.2 now\)'):
+        driver.run(config(finished, learning_rate=0.2), tiny.EXPERIMENT)
+
+
+def test_checkpoints_of_other_shapes_are_refused_by_name(unfinished):
+    saved = json.loads((unfinished / 'config.json').read_text())
+    (unfinished / 'config.json').write_text(json.dumps({**saved, 'dimensions': 16}))
+    with pytest.raises(CheckpointError, match=r'float32\[5, 8\] there, float32\[5, 16\] here'):
+        driver.run(config(unfinished, dimensions=16), tiny.EXPERIMENT)

@@ -1,0 +1,149 @@
+"""The tables: rows are runnable commands, figures are the paper's, and what is finished is not run again."""
+
+import json
+import shlex
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from experiments import tables
+from experiments.reporting.paper import TABLES
+from experiments.running import config
+from experiments.running.config import ConfigError
+
+OURS = [(name, row) for name, table in TABLES.items() for row in table.rows if row.runs]
+
+
+@pytest.fixture
+def options(tmp_path):
+    return tables.Options(str(tmp_path / 'runs'), (0, 1), {})
+
+
+def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
+    """What a run of these accuracies leaves behind."""
+    episodes = episodes or (trial.config.test_episodes if hasattr(trial.config, 'shot') else 1)
+    scores = {c: {'accuracy': a, 'ci95': 0.5, 'loss': 1.0, 'episodes': episodes} for c, a in accuracies.items()}
+    trial.workdir.mkdir(parents=True)
+    (trial.workdir / 'config.json').write_text(json.dumps(config.to_json(trial.config)))
+    found = {'synthetic': synthetic, 'evaluated_on': split, split: scores}
+    (trial.workdir / 'results.json').write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize(('name', 'row'), OURS, ids=[f'{name}: {row.name}' for name, row in OURS])
+def test_flags_of_a_row_are_those_of_its_binary(name, row, options):
+    given = {'data': 'synthetic', 'episodes': 20, 'retrain': False, 'learning_rate': 0.01}
+    for flags in row.runs:
+        for trial in tables.trials(TABLES[name], flags, options._replace(extra=given)).values():
+            assert trial.command[2] == TABLES[name].binary.__name__
+            assert {**vars(trial.config), **given, **flags} == vars(trial.config)
+
+
+def test_figures_are_the_papers():
+    """One figure from each table, and the number of rows, against a second copy."""
+    papers = {name: {row.name: row.paper for row in table.rows} for name, table in TABLES.items()}
+    assert {name: len(rows) for name, rows in papers.items()} == {
+        'omniglot': 4, 'omniglot-way': 6, 'miniimagenet': 5, 'distance': 12, 'way': 12, 'cub': 7,
+    }  # fmt: skip
+    assert papers['omniglot']['Neural statistician'] == ('98.1', '99.5', '93.2', '98.1')
+    assert papers['omniglot-way']['5-shot, 15 queries, 20-way'] == ('98.1', '99.6', '94.1', '98.7')
+    assert papers['miniimagenet']['Meta-learner LSTM'] == ('43.44 ± 0.77', '60.60 ± 0.71')
+    assert papers['distance']['matching, cosine, 5-shot, 20-way'] == ('46.46 ± 0.79', '55.77 ± 0.69')
+    assert papers['way']['5-shot, 30-way'] == ('41.38', '66.79')
+    assert papers['cub']['SJE (GoogLeNet)'] == ('50.1', '-')
+    assert papers['cub']['Prototypical networks'] == ('54.6', '-')
+
+
+def test_each_cell_comes_from_the_model_of_its_shot(options):
+    row = TABLES['omniglot'].rows[-1]
+    for trial in tables.row_trials(TABLES['omniglot'], row, options):
+        base = 10 * trial.config.shot + trial.config.seed
+        finish(trial, {column: base + i for i, column in enumerate(TABLES['omniglot'].columns)})
+    cells = tables.collect(TABLES['omniglot'], options)['rows'][-1]['cells']
+    assert [cell['ours']['accuracy'] for cell in cells.values()] == [10.5, 51.5, 12.5, 53.5]
+    assert cells['5-way 5-shot']['ours']['seeds'] == {0: 51, 1: 52}
+    assert cells['5-way 5-shot']['paper'] == {'accuracy': 99.7, 'ci95': None}
+
+
+def test_markdown_shows_missing_synthetic_and_quoted(options):
+    first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    lines = tables.write('cub', options).splitlines()
+    assert '| Prototypical networks | - | 54.6 | - | - |' in lines
+    assert '| SJE (GoogLeNet) (quoted) |  | 50.1 |  | - |' in lines
+    finish(first, {'50-way per image': 55.0, '50-way per class': 50.0}, synthetic=True)
+    finish(second, {'50-way per image': 56.0, '50-way per class': 53.0}, synthetic=True)
+    text = tables.write('cub', options)
+    assert '| 55.50 ± 0.50 (seeds 0, 1: 55.00 to 56.00; synthetic data) | 54.6 |' in text
+    assert shlex.join(first.command) in text and shlex.join(second.command) in text
+
+
+def test_tables_share_their_runs(options):
+    def runs(name, row):
+        return {t.workdir for t in tables.row_trials(TABLES[name], TABLES[name].rows[row], options)}
+
+    assert runs('omniglot', -1) == runs('omniglot-way', 2) | runs('omniglot-way', 5)
+    assert runs('miniimagenet', -1) == runs('way', 5) | runs('way', 9)
+    assert runs('distance', 11) == runs('way', 9)
+
+
+def test_another_configuration_is_refused_and_fewer_test_episodes_do_not_count(options):
+    table, row = TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1]
+    trial = tables.row_trials(table, row, options)[0]
+    finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
+    assert tables.results(trial) is None
+    quick = tables.row_trials(table, row, options._replace(extra={'test_episodes': '10'}))[0]
+    assert tables.results(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
+    other = tables.row_trials(table, row, options._replace(extra={'episodes': '7'}))[0]
+    with pytest.raises(ConfigError, match=r'episodes \(0 there, 7 now\); choose another --runs'):
+        tables.results(other)
+
+
+@pytest.mark.parametrize('extra', [{'no_such': '1'}, {'way': 'many'}, {'retrain': 'perhaps'}])
+def test_bad_extra_flags_are_named(options, extra):
+    with pytest.raises(ConfigError, match=next(iter(extra))):
+        tables.row_trials(TABLES['way'], TABLES['way'].rows[0], options._replace(extra=extra))
+
+
+@pytest.mark.parametrize('name', ['way', 'distance'])
+def test_figures_are_drawn_from_what_is_there(name, options):
+    def colours():
+        tables.write(name, options)
+        root = ET.parse(f'{options.runs}/{name}.svg').getroot()
+        return [e.get('fill') for e in root.iter() if e.tag.endswith(('circle', 'rect'))]
+
+    before = colours()
+    for row in TABLES[name].rows[:2]:
+        for trial in tables.row_trials(TABLES[name], row, options):
+            finish(trial, {'5-way 1-shot': 45.0, '5-way 5-shot': 62.0}, synthetic=True)
+    new = len(colours()) - len(before)
+    assert new == 4 * (1 if name == 'way' else 2)  # a point, or a bar with its interval, per row and panel
+
+
+def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
+    monkeypatch.delenv('XLA_FLAGS', raising=False)
+    extra = {'data': 'synthetic', 'episodes': '2', 'way': '20', 'dimensions': '8', 'compilation_cache': 'off'}
+    options = tables.Options(str(tmp_path), (0, 1), extra)
+    first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    finish(first, {'50-way per image': 99.0, '50-way per class': 99.0})
+
+    def run():
+        """The seeds that were run, and when the results were written."""
+        assert tables.run('cub', options) == 0
+        started = [text for text in capfd.readouterr().out.splitlines() if text.startswith('[1/1] python')]
+        times = [(trial.workdir / 'results.json').stat().st_mtime_ns for trial in (first, second)]
+        return [text.split()[4] for text in started], times
+
+    seeds, written = run()
+    assert seeds == ['--seed=1']
+    ours = json.loads((tmp_path / 'cub.json').read_text())['rows'][-1]['cells']['50-way per image']['ours']
+    accuracy = json.loads((second.workdir / 'results.json').read_text())['test']['50-way per image']['accuracy']
+    assert ours['seeds'] == {'0': 99.0, '1': accuracy} and ours['labels'] == ['synthetic data']
+    assert run() == ([], written)
+
+
+def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd):
+    monkeypatch.delenv('XLA_FLAGS', raising=False)
+    extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off'}
+    assert tables.run('cub', tables.Options(str(tmp_path), (0,), extra)) == 1
+    errors = capfd.readouterr().err
+    assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors
+    assert '| Prototypical networks | - | 54.6 |' in (tmp_path / 'cub.md').read_text()

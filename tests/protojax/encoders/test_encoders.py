@@ -1,0 +1,163 @@
+"""Encoders: sizes, running statistics worked out by hand, modes, types and pixel scaling."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.encoders import block as blocks
+from protojax.encoders.conv4 import scale_embeddings
+
+SMALL = Conv4(filters=8, kernels=False)  # on 16x16 images four blocks leave one pixel
+SHAPE = (16, 16, 1)
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, *SHAPE), dtype=np.uint8)
+
+
+@functools.cache
+def fresh(encoder=SMALL, shape=SHAPE):
+    return initialize(encoder, jax.random.key(0), shape)
+
+
+@functools.cache
+def jitted(encoder, train=False):
+    return jax.jit(functools.partial(encode, encoder, train=train))
+
+
+@pytest.mark.parametrize('shape, dimensions', [((28, 28, 1), 64), ((84, 84, 3), 1600)])
+def test_size_of_conv4(shape, dimensions):
+    encoder = Conv4(kernels=False)
+    images = jax.ShapeDtypeStruct((2, *shape), jnp.uint8)
+    params, batch_stats = jax.eval_shape(functools.partial(initialize, encoder, item_shape=shape), jax.random.key(0))
+    embeddings, _ = jax.eval_shape(functools.partial(encode, encoder), params, batch_stats, images)
+    assert embeddings.shape == (2, dimensions)
+    first, rest = 9 * shape[-1] * 64 + 2 * 64, 9 * 64 * 64 + 2 * 64
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == first + 3 * rest
+    assert sum(leaf.size for leaf in jax.tree.leaves(batch_stats)) == 4 * 2 * 64
+
+
+def test_conv4_is_four_blocks_on_scaled_pixels():
+    params, batch_stats = fresh()
+    x = jnp.asarray(IMAGES / 255, jnp.float32)
+    for i in range(4):
+        p, s = params[f'ConvBlock_{i}'], batch_stats[f'ConvBlock_{i}']
+        x = jax.jit(blocks.fixed_block)(x, p['kernel'], p['scale'], p['bias'], blocks.Statistics(s['mean'], s['var']))
+    embeddings, unchanged = jitted(SMALL)(params, batch_stats, IMAGES)
+    np.testing.assert_allclose(embeddings, x.reshape(6, 8), rtol=1e-5, atol=1e-6)
+    assert np.abs(embeddings).max() > 0
+    jax.tree.map(np.testing.assert_array_equal, unchanged, batch_stats)
+
+
+def test_embeddings_scale_with_the_last_normalisation():
+    params, batch_stats = fresh()
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)  # biases that count
+    expected, _ = jitted(SMALL)(params, batch_stats, IMAGES)
+    scaled, _ = jitted(SMALL)(scale_embeddings(params, 0.125), batch_stats, IMAGES)
+    np.testing.assert_array_equal(scaled, 0.125 * expected)
+    assert expected.max() > 0
+
+
+def test_fresh_parameters():
+    params, batch_stats = fresh(Conv4(kernels=False), (16, 16, 3))
+    for i in range(4):
+        p, s = params[f'ConvBlock_{i}'], batch_stats[f'ConvBlock_{i}']
+        assert (np.asarray(p['scale']) == 1).all()
+        assert (np.asarray(p['bias']) == 0).all()
+        assert (np.asarray(s['mean']) == 0).all()
+        assert (np.asarray(s['var']) == 1).all()
+        inputs = 9 * (64 if i else 3)
+        np.testing.assert_allclose(np.std(p['kernel']), (2 / inputs) ** 0.5, rtol=0.1)
+
+
+def test_fresh_parameters_as_when_the_paper_was_written():
+    encoder = Conv4(kernels=False, kernel_init='uniform', scale_init='uniform')
+    params = [fresh(encoder, (16, 16, 3))[0][f'ConvBlock_{i}'] for i in range(4)]
+    for i in range(4):
+        kernel, bound = np.asarray(params[i]['kernel']), (9 * (64 if i else 3)) ** -0.5
+        assert np.abs(kernel).max() <= bound
+        np.testing.assert_allclose(np.std(kernel), bound / 3**0.5, rtol=0.1)
+    scales = np.concatenate([p['scale'] for p in params])
+    assert scales.min() >= 0
+    assert scales.max() <= 1
+    shares, _ = np.histogram(scales, 4, (0, 1))
+    assert (np.abs(shares - 64) < 24).all()  # 256 draws in four equal parts, within 3.5 deviations
+
+
+def test_running_statistics_by_hand():
+    params, batch_stats = fresh()
+    kernel = np.asarray(params['ConvBlock_0']['kernel'], np.float64)
+    mean, var = np.zeros(8), np.ones(8)
+    for images in (IMAGES[:3], IMAGES[3:], IMAGES[1:4]):
+        padded = np.pad(images / 255, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        y = sum(padded[:, i : i + 16, j : j + 16] @ kernel[i, j] for i in range(3) for j in range(3))
+        mean, var = 0.9 * mean + 0.1 * y.mean((0, 1, 2)), 0.9 * var + 0.1 * y.var((0, 1, 2))
+        _, batch_stats = jitted(SMALL, train=True)(params, batch_stats, images)
+        np.testing.assert_allclose(batch_stats['ConvBlock_0']['mean'], mean, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(batch_stats['ConvBlock_0']['var'], var, rtol=1e-4)
+
+
+def test_training_uses_the_batch_and_testing_the_running_statistics():
+    params, old = fresh()
+    in_training, new = jitted(SMALL, train=True)(params, old, IMAGES)
+    of_the_batch = jax.tree.map(lambda a, b: (np.asarray(b) - 0.9 * np.asarray(a)) / 0.1, old, new)
+    np.testing.assert_allclose(jitted(SMALL)(params, of_the_batch, IMAGES)[0], in_training, rtol=1e-3, atol=1e-4)
+    assert np.abs(jitted(SMALL)(params, new, IMAGES)[0] - in_training).max() > 0.01
+    # an image's embedding depends on its batch in training alone
+    alone = jitted(SMALL)(params, new, IMAGES[:3])[0]
+    np.testing.assert_allclose(alone, jitted(SMALL)(params, new, IMAGES)[0][:3], rtol=1e-4, atol=1e-5)
+    assert np.abs(jitted(SMALL, train=True)(params, old, IMAGES[:3])[0] - in_training[:3]).max() > 0.01
+
+
+def test_bfloat16_stays_near_float32():
+    half = SMALL.clone(dtype=jnp.bfloat16)
+    params, batch_stats = fresh()
+    jax.tree.map(np.testing.assert_array_equal, fresh(half), fresh())
+    expected, expected_stats = jitted(SMALL, train=True)(params, batch_stats, IMAGES)
+    embeddings, stats = jitted(half, train=True)(params, batch_stats, IMAGES)
+    assert {leaf.dtype for leaf in jax.tree.leaves((embeddings, stats, fresh(half)))} == {jnp.dtype('float32')}
+    np.testing.assert_allclose(embeddings, expected, atol=0.1)
+    assert np.abs(embeddings - expected).max() > 1e-5  # it does compute in half precision
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=0.02), stats, expected_stats)
+    gradient = jax.jit(jax.grad(lambda p: jnp.sum(encode(half, p, batch_stats, IMAGES, train=True)[0])))(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype('float32')}
+
+
+def test_pixels_are_normalised_by_channel():
+    mean, std = (0.1, 0.5, 0.7), (0.2, 0.3, 0.4)
+    images = np.random.default_rng(1).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    variables = fresh(SMALL, (16, 16, 3))
+    normalised = np.asarray(((images / 255) - mean) / std * 255, np.float32)  # which the plain encoder divides by 255
+    expected = jitted(SMALL)(*variables, normalised)[0]
+    found = jitted(SMALL.clone(mean=mean, std=std))(*variables, images)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_linear_map():
+    x = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32)
+    params, batch_stats = fresh(LinearMap(7), (5,))
+    assert batch_stats == {}
+    params = {'Dense_0': {'kernel': params['Dense_0']['kernel'], 'bias': jnp.arange(7.0)}}
+    expected = x @ np.asarray(params['Dense_0']['kernel']) + np.arange(7.0)[None]
+    np.testing.assert_allclose(encode(LinearMap(7), params, {}, x)[0], expected, rtol=1e-5, atol=1e-5)
+    unit = LinearMap(7, unit_length=True)
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encode(unit, params, {}, x)[0], expected / lengths, rtol=1e-5, atol=1e-5)
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    gradient = jax.jit(jax.grad(lambda p: jnp.sum(encode(unit, p, {}, x)[0])))(nothing)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_encode_needs_no_statistics():
+    class Mean(nn.Module):
+        """An encoder without parameters."""
+
+        @nn.compact
+        def __call__(self, x, *, train=False, axis_name=None):
+            return x.reshape(x.shape[0], -1).mean(1, keepdims=True)
+
+    embeddings, batch_stats = encode(Mean(), {}, {}, np.ones((2, 3, 3), np.float32), train=True)
+    assert batch_stats == {}
+    np.testing.assert_array_equal(embeddings, [[1], [1]])

@@ -1,0 +1,60 @@
+"""The weights that come with the package: what they say of themselves, and what they are good for."""
+
+import os
+import pathlib
+
+import jax
+import pytest
+
+import protojax
+from experiments.reporting import records as published
+from protojax.datasets import omniglot
+from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.episodes import Dataset
+from protojax.evaluation import embedder, episode_scorer
+from protojax.pretrained import load_pretrained
+from protojax.tasks import few_shot_task
+
+SHOTS = {'omniglot-60way-1shot': 1, 'omniglot-60way-5shot': 5}
+each = pytest.mark.parametrize('name', SHOTS)
+
+
+def accuracy(weights, split, **sizes):
+    """Of 1,000 episodes of a split, in percent."""
+    task = few_shot_task(weights.encoder, (28, 28, 1), **sizes)
+    params = {'encoder': weights.params, 'distance': {}}
+    device = jax.devices()[:1]
+    embedded = embedder(task.embed, device)(params, weights.batch_stats, Dataset(split.items, split.counts))
+    return episode_scorer(task.classify, device, episodes=1000, **sizes)(params, embedded, jax.random.key(0)).accuracy
+
+
+@each
+def test_they_are_those_of_a_published_run(name):
+    results = load_pretrained(name).description['results']
+    assert (results['config']['way'], results['config']['shot']) == (60, SHOTS[name])
+    groups = published.runs()['Omniglot', 'test']
+    assert any({**run, **results} == run for runs in groups.values() for run in runs)
+
+
+@each
+def test_their_file_is_small_and_names_no_place(name):
+    path = pathlib.Path(protojax.__file__).parent / 'weights' / f'{name}.npz'
+    assert path.stat().st_size < 600_000
+    assert not {'workdir', 'data_dir', 'source'} & set(load_pretrained(name).description['results']['config'])
+
+
+@each
+def test_they_tell_characters_apart_that_nobody_has_ever_drawn(name):
+    characters = handwriting(3, alphabets=(1, 1, 2), characters=10, drawings=20).test
+    assert accuracy(load_pretrained(name), characters, way=5, shot=SHOTS[name], query=5) > 90
+
+
+@pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='PROTOJAX_TEST_DATA names no real data')
+def test_they_reach_their_figures_on_omniglot(tmp_path):
+    source = pathlib.Path(os.environ['PROTOJAX_TEST_DATA']) / 'omniglot'
+    characters = omniglot.load(data='real', source=source, data_dir=tmp_path).test
+    for name, shot in SHOTS.items():
+        weights = load_pretrained(name)
+        figure = weights.description['results']['test'][f'20-way {shot}-shot']
+        measured = accuracy(weights, characters, way=20, shot=shot, query=15)
+        assert measured == pytest.approx(figure['accuracy'], abs=0.5)  # three intervals of 1,000 episodes
