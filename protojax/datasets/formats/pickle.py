@@ -10,13 +10,14 @@ import pickle
 import struct
 from pathlib import Path
 
-from protojax.datasets.formats import pickled_arrays
-from protojax.datasets.formats.pickled_arrays import Damaged, Text, Unbuilt
+from protojax.datasets.formats import Damaged, pickled_arrays
+from protojax.datasets.formats.pickled_arrays import Text, Unbuilt
 from protojax.errors import DataError
 
 INSTRUCTIONS = 1_000_000  # the labels of 38,400 images need a third at most; a file of tiny objects could fill memory
 LONG_TEXT = 1 << 16
 LONG_LINE = 256
+DAMAGE = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error)  # besides Damaged
 
 
 def load(path):
@@ -32,21 +33,27 @@ def load(path):
 def loads(data, where):
     """The dictionary pickled in a buffer; where names it in errors."""
     try:
-        value = _Machine(memoryview(data)).run()
+        value, _ = read(memoryview(data))
     except Damaged as error:
         raise DataError(f'{where} is not a pickle of plain arrays: {error}; get it again') from error
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
+    except DAMAGE as error:
         raise DataError(f'{where} is a damaged pickle; get it again') from error
     if not isinstance(value, dict):
         raise DataError(f'{where} is a pickle, but not of a dictionary; get it again')
     return value
 
 
+def read(data, objects=pickled_arrays):
+    """The object at the start of a buffer, and where its pickle ends; `objects` says what names and calls stand for."""
+    machine = _Machine(data, objects)
+    return machine.run(), machine.at
+
+
 class _Machine:
     """The state of a reading: position, stack (with the stacks below the open marks) and memo."""
 
-    def __init__(self, data):
-        self.data, self.at = data, 0
+    def __init__(self, data, objects):
+        self.data, self.at, self.objects = data, 0, objects
         self.stack, self.below, self.memo = [], [], {}
         self.spare = len(data) + LONG_TEXT  # bytes that strings may still take
 
@@ -154,10 +161,11 @@ _PUSH = {  # opcodes that push a value
     pickle.TUPLE3: lambda m: (m.stack.pop(), m.stack.pop(), m.stack.pop())[::-1],
     pickle.BINGET: lambda m: m.recall(m.number(1)),
     pickle.LONG_BINGET: lambda m: m.recall(m.number(4)),
-    pickle.GLOBAL: lambda m: pickled_arrays.find(m.line(), m.line()),
-    pickle.STACK_GLOBAL: lambda m: pickled_arrays.find(*m.pop2()),
-    pickle.REDUCE: lambda m: pickled_arrays.call(*m.pop2(), m.spend),
-    pickle.BUILD: lambda m: pickled_arrays.build(*m.pop2()),
+    pickle.GLOBAL: lambda m: m.objects.find(m.line(), m.line()),
+    pickle.STACK_GLOBAL: lambda m: m.objects.find(*m.pop2()),
+    pickle.REDUCE: lambda m: m.objects.call(*m.pop2(), m.spend),
+    pickle.BUILD: lambda m: m.objects.build(*m.pop2()),
+    pickle.BINPERSID: lambda m: m.objects.outside(m.stack.pop()),
 }
 
 _DO = {  # opcodes that change what is there

@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from protojax.datasets.formats import Damaged
+
 CHUNK = 1 << 24
 DTYPES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8'))
-
-
-class Damaged(Exception):
-    """Why a pickle cannot be read."""
 
 
 class Global(NamedTuple):
@@ -91,6 +89,11 @@ def build(value, state):
             value.order = order
             return value
     raise Damaged('it sets the state of an unknown object')
+
+
+def outside(identity):
+    """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
+    raise Damaged('it refers to something outside of itself')
 
 
 def array(data, dtype, shape, fortran):

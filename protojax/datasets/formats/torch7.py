@@ -4,12 +4,13 @@ A file is one object: a 4-byte type, then its contents. Tables and tensors carry
 file can refer to them. Numbers have the byte order of the machine that wrote them; the first type tells which.
 """
 
-import math
 import struct
 from pathlib import Path
 
 import numpy as np
 
+from protojax.datasets.formats import Damaged
+from protojax.datasets.formats.strided import view
 from protojax.errors import DataError
 
 LIMIT = 1 << 30  # bytes of a file; the largest of CUB's has 5 MB
@@ -19,10 +20,6 @@ NIL, NUMBER, STRING, TABLE, TORCH, BOOLEAN = range(6)
 ELEMENTS = {
     'Byte': 'u1', 'Char': 'i1', 'Short': 'i2', 'Int': 'i4', 'Long': 'i8', 'Half': 'f2', 'Float': 'f4', 'Double': 'f8',
 }  # fmt: skip
-
-
-class _Damaged(Exception):
-    """Why the file cannot be read."""
 
 
 def load(path):
@@ -41,7 +38,7 @@ def loads(data, where):
     order = '<' if data[:1] != b'\0' else '>'
     try:
         return _Reader(data, order).object(0)
-    except _Damaged as error:
+    except Damaged as error:
         raise DataError(f'{where} is not a whole .t7 file: {error}; get it again') from error
     except (ValueError, struct.error) as error:
         raise DataError(f'{where} is a damaged .t7 file; get it again') from error
@@ -56,7 +53,7 @@ class _Reader:
 
     def take(self, size):
         if not 0 <= size <= len(self.data) - self.at:
-            raise _Damaged(f'{size} bytes are announced, {len(self.data) - self.at} are left')
+            raise Damaged(f'{size} bytes are announced, {len(self.data) - self.at} are left')
         self.at += size
         return memoryview(self.data)[self.at - size : self.at]
 
@@ -74,7 +71,7 @@ class _Reader:
         """The object that begins here."""
         self.count += 1
         if depth > DEPTH or self.count > OBJECTS:
-            raise _Damaged('it is nested too deep or holds too many objects')
+            raise Damaged('it is nested too deep or holds too many objects')
         kind = self.number('i')
         if kind in (TABLE, TORCH):
             return self.indexed(kind, depth)
@@ -85,7 +82,7 @@ class _Reader:
         if kind == BOOLEAN:
             return self.number('i') == 1
         if kind != NIL:
-            raise _Damaged(f'it holds an object of type {kind}')
+            raise Damaged(f'it holds an object of type {kind}')
         return None
 
     def indexed(self, kind, depth):
@@ -102,7 +99,7 @@ class _Reader:
         for _ in range(self.number('I')):
             key = self.object(depth + 1)
             if not isinstance(key, float | str | bool):
-                raise _Damaged('a table has a key that is neither number nor string')
+                raise Damaged('a table has a key that is neither number nor string')
             table[key] = self.object(depth + 1)
         return table
 
@@ -113,7 +110,7 @@ class _Reader:
         if element == name.removeprefix('torch.'):
             element, kind = element.removesuffix('Storage'), 'Storage'
         if name != f'torch.{element}{kind}' or element not in ELEMENTS:
-            raise _Damaged(f'it holds an object of class {name[:40]!r}')
+            raise Damaged(f'it holds an object of class {name[:40]!r}')
         if kind == 'Storage':
             return self.array(ELEMENTS[element], self.number('q'))
         return self.tensor(ELEMENTS[element], depth)
@@ -122,17 +119,11 @@ class _Reader:
         """Sizes, strides (in elements), offset (from 1) and the storage that they are a view of."""
         dimensions = self.number('i')
         if not 0 <= dimensions <= 16:
-            raise _Damaged(f'a tensor has {dimensions} dimensions')
+            raise Damaged(f'a tensor has {dimensions} dimensions')
         sizes, strides = (tuple(map(int, self.array('i8', dimensions))) for _ in range(2))
         offset, storage = self.number('q') - 1, self.object(depth + 1)
         if storage is None or dimensions == 0:
             return np.zeros(0, code)
         if not isinstance(storage, np.ndarray) or storage.ndim != 1 or storage.dtype.str[1:] != code:
-            raise _Damaged('a tensor has no storage of its own type')
-        count = math.prod(sizes)
-        last = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-        # a stride of 0 shows few elements as many; more elements than stored are refused, lest a copy fill memory
-        if min(sizes) < 1 or min(strides) < 0 or offset < 0 or last >= len(storage) or count > len(storage):
-            raise _Damaged(f'a tensor of sizes {sizes} does not fit its storage of {len(storage)} elements')
-        width = storage.itemsize
-        return np.lib.stride_tricks.as_strided(storage[offset:], sizes, [s * width for s in strides], writeable=False)
+            raise Damaged('a tensor has no storage of its own type')
+        return view(storage, offset, sizes, strides)
