@@ -6,9 +6,9 @@ maps image features and attributes to one space by a linear map each. CUB has no
 --source.
 """
 
+from experiments.running.building import build_zero_shot_task
 from experiments.running.config import ZeroShotConfig
 from experiments.running.driver import Experiment
-from experiments.running.problems import zero_shot_problem
 from experiments.running.startup import launch
 from protojax.datasets import cub
 
@@ -28,7 +28,7 @@ EXPERIMENT = Experiment(
     name='cub',
     recipe=RECIPE,
     load=load,
-    problem=zero_shot_problem,
+    build=build_zero_shot_task,
     paper=lambda trained: PAPER,
     stand_in_episodes=2000,
 )

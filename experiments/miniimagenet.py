@@ -9,9 +9,8 @@ with --source.
 
 import dataclasses
 
-from experiments.running.config import FewShotConfig, option
+from experiments.running.config import MAIN, FewShotConfig, option
 from experiments.running.driver import Experiment
-from experiments.running.problems import few_shot_problem
 from experiments.running.startup import launch
 from protojax.datasets import miniimagenet
 
@@ -19,14 +18,17 @@ from protojax.datasets import miniimagenet
 @dataclasses.dataclass(frozen=True)
 class MiniImageNetConfig(FewShotConfig):
     way: int = option(
-        0, "Classes per training episode (N_C); 0: the paper's, 30 for one shot and 20 for more.", minimum=0
+        0,
+        "Classes per training episode (N_C); 0: the paper's, 30 for one shot and 20 for more.",
+        group=MAIN,
+        minimum=0,
     )
 
     def resolved(self):
         return dataclasses.replace(self, way=self.way or (30 if self.shot == 1 else 20))
 
 
-RECIPE = MiniImageNetConfig(shot=1, query=15, retrain=False, test_way=(5,), test_episodes=600)
+RECIPE = MiniImageNetConfig(shot=1, query=15, pixels='standardized', retrain=False, test_way=(5,), test_episodes=600)
 
 # Table 2; each column is of the model that was trained with the shot of that column.
 PAPER = {'5-way 1-shot': 49.42, '5-way 5-shot': 68.20}
@@ -36,16 +38,10 @@ def load(config):
     return miniimagenet.load(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
 
 
-def problem(config, data):
-    mean, std = miniimagenet.channel_statistics(data.train)
-    return few_shot_problem(config, data, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
-
-
 EXPERIMENT = Experiment(
     name='miniimagenet',
     recipe=RECIPE,
     load=load,
-    problem=problem,
     paper=lambda trained: PAPER,
     stand_in_episodes=100,
 )

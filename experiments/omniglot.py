@@ -8,9 +8,8 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import FewShotConfig, option
+from experiments.running.config import MAIN, MODEL, FewShotConfig, option
 from experiments.running.driver import Experiment
-from experiments.running.problems import few_shot_problem
 from experiments.running.startup import launch
 from protojax.datasets import omniglot
 
@@ -32,18 +31,20 @@ class OmniglotConfig(FewShotConfig):
 
     recipe: str = option(
         'paper',
-        'Where the values of flags come from that are not given: the paper, or "modern", which goes beyond it by '
+        'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
         f'{" ".join(f"--{name}={value}" for name, value in MODERN.items())}.',
+        group=MAIN,
         choices=('paper', *variants),
     )
     resize: str = option(
         'antialias',
         'How 105x105 drawings become 28x28: "antialias", or "nearest" as in the official code.',
+        group=MODEL,
         choices=('antialias', 'nearest'),
     )
 
 
-RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20, kernel_init='uniform', scale_init='uniform')
+RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20)
 
 COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
 
@@ -77,7 +78,6 @@ EXPERIMENT = Experiment(
     name='omniglot',
     recipe=RECIPE,
     load=load,
-    problem=few_shot_problem,
     paper=paper,
     stand_in_episodes=1000,
 )

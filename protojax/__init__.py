@@ -1,27 +1,48 @@
 """Prototypical networks for few-shot learning (Snell, Swersky, Zemel 2017) as pure JAX functions.
 
-The paper is in `distances`, `prototypes` and `classifiers`; data on the device in `episodes`; networks in `encoders`;
-the learning problems in `tasks`; the update of the parameters in `training`; and scores in `evaluation`.
+The paper is in `distances`, `prototypes` and `classifiers`; data on the device are in `episodes`; networks in
+`encoders`; the learning problems in `tasks`; the update of the parameters in `training`; several devices in `devices`;
+and scores in `evaluation`.
 """
 
-from protojax.classifiers import accuracies, losses, matching, prototypical
-from protojax.distances import bregman, cosine, mahalanobis, pairwise, squared_euclidean
-from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.classifiers import accuracies, by_gaussians, by_matching, by_prototypes, losses, matching, prototypical
+from protojax.datasets import Data, Split
+from protojax.devices import parallelize, place
+from protojax.distances import Learned, bregman, cosine, mahalanobis, pairwise, squared_euclidean
+from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
-from protojax.pretrained import load_pretrained
+from protojax.evaluation import Score, embedder, episode_scorer
+from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.prototypes import linear_classifier
+from protojax.tasks import Task, few_shot_task, zero_shot_task
+from protojax.training import TrainState, create_state, train_step
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 __all__ = [
     'Conv4',
+    'Data',
     'Dataset',
     'Episode',
+    'Learned',
     'LinearMap',
+    'Pretrained',
+    'ResNet12',
+    'Score',
+    'Split',
+    'Task',
+    'TrainState',
     'accuracies',
     'bregman',
+    'by_gaussians',
+    'by_matching',
+    'by_prototypes',
     'cosine',
+    'create_state',
+    'embedder',
     'encode',
+    'episode_scorer',
+    'few_shot_task',
     'initialize',
     'linear_classifier',
     'load_pretrained',
@@ -29,7 +50,12 @@ __all__ = [
     'mahalanobis',
     'matching',
     'pairwise',
+    'parallelize',
+    'place',
     'prototypical',
     'sample_episode',
+    'save_pretrained',
     'squared_euclidean',
+    'train_step',
+    'zero_shot_task',
 ]

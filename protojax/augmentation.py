@@ -1,20 +1,36 @@
-"""More to learn from, beyond the paper, which makes new characters by turning drawings by quarter turns.
+"""Augmentations: random changes of the items of a training episode, on the device.
 
-A change is a function `change(key, images, labels, *, way)` of an episode's images: [N, H, W, C], [N] -> [N, H, W, C].
+The paper has two: Omniglot's rotations by quarter turns, which make new classes and are done when the data are loaded,
+and the crop that is drawn of each image in zero-shot learning. The others go beyond it.
 """
+
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def mirror(key, images, labels, *, way):
-    """Each class with a chance of one half as its mirror image, all its examples alike."""
+class Augmentation(Protocol):
+    """A function of an episode's items and of their labels in 0 .. way - 1: [N, ...], [N] -> [N, ...]."""
+
+    def __call__(self, key: Array, items: Array, labels: Array, *, way: int) -> Array: ...
+
+
+def random_crop(key: Array, items: Array, labels: Array, *, way: int) -> Array:
+    """One of the crops of each item: [N, crops, D] -> [N, 1, D]."""
+    crops = jax.random.randint(key, (items.shape[0], 1, 1), 0, items.shape[1])
+    return jnp.take_along_axis(items, crops, 1)
+
+
+def mirror(key: Array, images: Array, labels: Array, *, way: int) -> Array:
+    """Each class with a chance of one half as its mirror image, all its examples alike: [N, H, W, C]."""
     mirrored = jax.random.bernoulli(key, 0.5, (way,))[labels]
     return jnp.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
 
 
-def shift(key, images, labels, *, way, pixels):
-    """Each image moved by up to so many whole pixels along each axis; what comes in from outside is 0."""
+def shift(key: Array, images: Array, labels: Array, *, way: int, pixels: int) -> Array:
+    """Each image moved by up to so many whole pixels along each axis; what comes in from outside is 0: [N, H, W, C]."""
     # By whole pixels, as anything finer would blur training images alone.
     padded = jnp.pad(images, ((0, 0), (pixels, pixels), (pixels, pixels), (0, 0)))
     corners = jax.random.randint(key, (len(images), 2), 0, 2 * pixels + 1)

@@ -28,15 +28,22 @@ class Episode(NamedTuple):
     query: jax.Array  # [way * query, ...]
     query_labels: jax.Array  # int32 [way * query]
     classes: jax.Array  # int32 [way], the classes' places in the data set
+    unlabeled: jax.Array | None = None  # [way * unlabeled, ...], where there are some
+    attributes: jax.Array | None = None  # [way, A], where classes come with meta-data
+
+    @property
+    def way(self) -> int:
+        """Number of classes."""
+        return self.classes.shape[0]
 
 
-def sample_episode(key, dataset, *, way, shot, query):
-    """Draw `way` classes and, of each, `shot` support and `query` other examples, all without replacement -> Episode.
+def sample_episode(key: jax.Array, dataset: Dataset, *, way: int, shot: int, query: int, unlabeled: int = 0) -> Episode:
+    """Draw `way` classes and, of each, `shot` support, `query` query and `unlabeled` examples, all without replacement.
 
-    Every chosen class must have at least shot + query items; whoever loads the data checks that.
+    Every chosen class must have at least shot + query + unlabeled items; whoever loads the data checks that.
     """
     # All random bits at once: the generator is most of what has to be compiled.
-    bits = jax.random.bits(key, (way, 1 + shot + query), 'uint32')
+    bits = jax.random.bits(key, (way, 1 + shot + query + unlabeled), 'uint32')
     classes = _choose(bits[:, 0], dataset.counts.shape[0])
     chosen = jax.vmap(_choose)(bits[:, 1:], dataset.counts[classes])
 
@@ -48,9 +55,11 @@ def sample_episode(key, dataset, *, way, shot, query):
     return Episode(
         support=gather(chosen[:, :shot]),
         support_labels=jnp.repeat(labels, shot),
-        query=gather(chosen[:, shot:]),
+        query=gather(chosen[:, shot : shot + query]),
         query_labels=jnp.repeat(labels, query),
         classes=classes,
+        unlabeled=gather(chosen[:, shot + query :]) if unlabeled else None,
+        attributes=None if dataset.attributes is None else dataset.attributes[classes],
     )
 
 

@@ -5,6 +5,7 @@ Both parts are spread over the devices.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from jax import lax
 
 from protojax import classifiers
 from protojax.devices import AXIS, parallelize
-from protojax.episodes import sample_episode
+from protojax.episodes import Dataset, Episode, sample_episode
 
 EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
 
@@ -28,7 +29,9 @@ class Score(NamedTuple):
     episodes: int
 
 
-def embedder(embed, devices, *, batch_size=128):
+def embedder(
+    embed: Callable[..., jax.Array], devices: Sequence[jax.Device], *, batch_size: int = 128
+) -> Callable[..., Dataset]:
     """A function that embeds a whole data set: params, batch_stats, Dataset -> Dataset of embeddings.
 
     `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time.
@@ -52,40 +55,26 @@ def embedder(embed, devices, *, batch_size=128):
     return embed_all
 
 
-def statistics_pass(statistics, devices, *, batches=8, batch_size=1024):
-    """A function that measures batch-norm statistics anew: params, batch_stats, Dataset of training -> batch_stats.
+def episode_scorer(
+    classify: Callable[..., jax.Array],
+    devices: Sequence[jax.Device],
+    *,
+    way: int,
+    shot: int,
+    query: int,
+    episodes: int,
+    unlabeled: int = 0,
+) -> Callable[..., Score]:
+    """A function that scores a classifier on episodes of embedded items: params, Dataset, key -> Score.
 
-    Running averages lag behind the parameters, and those of averaged parameters were never seen in training.
-    """
-    share = batch_size // len(devices)
-
-    def measure(variables, dataset, key):
-        class_key, item_key = jax.random.split(jax.random.fold_in(key, lax.axis_index(AXIS)))
-        classes = jax.random.randint(class_key, (share,), 0, dataset.counts.shape[0])
-        places = jax.random.randint(item_key, (share,), 0, dataset.counts[classes])
-        return statistics(*variables, dataset.items[classes, places], axis_name=AXIS)
-
-    measure = parallelize(measure, devices)
-
-    def measure_all(params, batch_stats, dataset):
-        keys = jax.random.split(jax.random.key(0), batches)
-        parts = [jax.device_get(measure((params, batch_stats), dataset, key)) for key in keys]
-        return jax.tree.map(lambda *values: np.mean(values, 0), *parts)
-
-    return measure_all
-
-
-def episode_scorer(classify, devices, *, way, shot, query, episodes):
-    """A function that scores a classifier on embedded items: params, Dataset, key -> Score.
-
-    `classify(params, queries, support, labels, way=way)` is pure and gives logits.
+    `classify(params, episode)` gives the logits of an embedded episode.
     """
     at_once = min(EPISODES_AT_ONCE, math.ceil(episodes / len(devices)))
     share = at_once * math.ceil(episodes / (at_once * len(devices)))  # in whole, or XLA compiles the rest apart
 
     def score_episode(params, dataset, key):
-        episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
-        logits = classify(params, episode.query, episode.support, episode.support_labels, way=way)
+        episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
+        logits = classify(params, episode)
         labels = episode.query_labels
         return classifiers.losses(logits, labels).mean(), classifiers.accuracies(logits, labels).mean()
 
@@ -103,15 +92,21 @@ def episode_scorer(classify, devices, *, way, shot, query, episodes):
     return score_all
 
 
-def zero_shot_scorer(classify, devices):
-    """A function that scores all images at once: params, Dataset of embeddings -> Score per image, per class.
+def zero_shot_scorer(
+    classify: Callable[..., jax.Array], devices: Sequence[jax.Device]
+) -> Callable[..., tuple[Score, Score]]:
+    """A function that scores all items at once: params, Dataset of embeddings -> Score per image, Score per class.
 
-    `classify(params, queries, attributes)` is pure and gives logits. The score per class is the mean over classes.
+    `classify(params, episode)` gives the logits of an embedded episode, here of one without support examples, with all
+    classes of the data set and the items of one class as queries. The second score is the mean over classes.
     """
 
     def score_class(params, dataset, label):
-        logits = classify(params, dataset.items[label], dataset.attributes)
-        labels = jnp.full(logits.shape[0], label)
+        queries = dataset.items[label]
+        labels = jnp.full(queries.shape[0], label)
+        every_class = jnp.arange(dataset.counts.shape[0])
+        episode = Episode(queries[:0], labels[:0], queries, labels, every_class, attributes=dataset.attributes)
+        logits = classify(params, episode)
         return classifiers.losses(logits, labels), classifiers.accuracies(logits, labels)
 
     def score_part(params, dataset):
@@ -129,6 +124,6 @@ def zero_shot_scorer(classify, devices):
     return score_all
 
 
-def confidence(values):
+def confidence(values: np.ndarray) -> float:
     """Half the width of the 95 % confidence interval of the mean of independent values: [N] -> []."""
     return float(1.96 * np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

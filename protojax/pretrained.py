@@ -1,117 +1,173 @@
-"""Trained encoders in files that are safe to load from strangers: plain arrays and a JSON description, never a pickle.
+"""Trained encoders in files that are safe to load from strangers.
 
-A file is a NumPy archive with one array per parameter and statistic, named by its path, and `description`: settings of
-the encoder, shape of its inputs, the config that trained it, the accuracies that it reached, and a digest. Squared
-distances of the embeddings need no temperature: the weights include the one that divided them in training.
+A file is in the safetensors format: plain arrays, one per parameter and statistic, and a description in its header. The
+description holds the kind of encoder and its settings, what it was trained on, the accuracies that it reached, and a
+digest of it all. Squared distances between embeddings need no temperature: one that divided them in training is part of
+the encoder's settings.
 """
 
 import hashlib
-import io
 import json
+import math
 import os
-import zipfile
+import struct
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
+import safetensors.numpy
 
-from protojax.encoders import Conv4, initialize
+from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
 from protojax.errors import WeightsError, first_line
+from protojax.files import write_whole
 
-FORMAT = 'protojax weights 1'
-LARGEST = 64 * 2**20  # bytes of all arrays: no encoder of this package comes near it
-SETTINGS = ('filters', 'mean', 'std')  # of the encoder, as far as they change what it computes
+FORMAT = 'protojax weights 2'
+LARGEST = 1 << 30  # bytes of a file
+ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, LinearMap, ResNet12)}
 
 
 class Pretrained(NamedTuple):
-    """A trained encoder: `protojax.encode(encoder, params, batch_stats, images)`."""
+    """A trained encoder, and what else was learned with it."""
 
-    encoder: Conv4
-    params: Any
+    encoder: nn.Module
+    params: Any  # of the encoder
     batch_stats: Any
     description: dict
+    attribute_encoder: nn.Module | None = None  # of zero-shot learning
+    classifier: Any = {}  # parameters of a learned distance, or of the attribute encoder  # noqa: RUF012
+
+    def embed(self, items: np.ndarray) -> jax.Array:
+        """Embeddings of items: [N, ...] -> [N, D]."""
+        return encode(self.encoder, self.params, self.batch_stats, items)[0]
 
 
-def load_pretrained(name):
-    """The weights that come with protojax under a name, or those of a file -> Pretrained."""
-    path = Path(name) if os.sep in str(name) or str(name).endswith('.npz') else _shipped() / f'{name}.npz'
-    if not path.is_file():
-        known = ', '.join(sorted(file.stem for file in _shipped().glob('*.npz'))) or 'none yet'
-        raise WeightsError(f'there are no weights {name}; give a file.npz or one of: {known}')
+def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None) -> Pretrained:
+    """The weights that come with protojax under a name, or those of a file.
+
+    `encoder` is needed for weights of an encoder that is not part of protojax: one with the settings of training.
+    """
+    path = weights_path(name)
     try:
-        arrays = _read(path)
-        if 'description' not in arrays:
-            raise ValueError('it does not describe any')
-        description = json.loads(bytes(arrays.pop('description')).decode())
-        if description['format'] != FORMAT or description['digest'] != _digest(arrays):
-            raise ValueError('its contents do not match their description')
-        encoder = Conv4(**{setting: description['encoder'][setting] for setting in SETTINGS})
-        variables = jax.eval_shape(lambda key: initialize(encoder, key, description['item_shape']), jax.random.key(0))
-        params, batch_stats = jax.tree_util.tree_map_with_path(lambda p, leaf: _fitting(arrays, p, leaf), variables)
+        description, variables = _read(path)
+        if encoder is None:
+            encoder = _described_encoder(description['encoder'])
+        attribute_encoder = None
+        if 'attribute_encoder' in description:
+            attribute_encoder = _described_encoder(description['attribute_encoder'])
+            _check_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
+        expected = initialize_shapes(encoder, description['item_shape'])
+        for part, shapes in zip(('params', 'batch_stats'), expected, strict=True):
+            _check_fit(variables.get(part, {}), shapes, part)
     except Exception as error:  # damage takes many forms
-        reason = first_line(error)
-        raise WeightsError(f'{path} holds no weights that can be used ({reason}); get the file again') from error
-    return Pretrained(encoder, params, batch_stats, description)
+        raise WeightsError(f'{path} holds no weights that can be used ({first_line(error)}); get it again') from error
+    parts = (variables.get(part, {}) for part in ('params', 'batch_stats'))
+    return Pretrained(encoder, *parts, description, attribute_encoder, variables.get('classifier', {}))
 
 
-def save_pretrained(path, pretrained, item_shape):
-    """Write an encoder's weights and description to a file.npz."""
-    variables = jax.device_get((pretrained.params, pretrained.batch_stats))
-    arrays = {jax.tree_util.keystr(p): np.asarray(leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(variables)}
-    description = {
-        **pretrained.description,
-        'format': FORMAT,
-        'encoder': {setting: getattr(pretrained.encoder, setting) for setting in SETTINGS},
-        'item_shape': list(item_shape),
-        'digest': _digest(arrays),
-    }
-    encoded = np.frombuffer(json.dumps(description, indent=1).encode(), np.uint8)
-    temporary = Path(path).with_suffix('.tmp')
-    with open(temporary, 'wb') as file:
-        np.savez(file, description=encoded, **arrays)
-    os.replace(temporary, path)  # a file is there whole or not at all
+def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape: tuple[int, ...]) -> None:
+    """Write an encoder's weights and description to a file, which conventionally ends in .safetensors."""
+    variables = {name: getattr(pretrained, name) for name in ('params', 'batch_stats', 'classifier')}
+    arrays = _flattened(jax.device_get(variables))
+    encoders = {'encoder': pretrained.encoder, 'attribute_encoder': pretrained.attribute_encoder}
+    described = {name: _description(encoder) for name, encoder in encoders.items() if encoder is not None}
+    description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}
+    description['digest'] = _digest(description, arrays)
+    metadata = {'protojax': json.dumps(description)}
+    write_whole(path, safetensors.numpy.save(arrays, metadata))
 
 
-def _shipped():
-    return Path(str(resources.files('protojax'))) / 'weights'
+def weights_path(name: str | os.PathLike) -> Path:
+    """Where the weights of a name lie: those that come with protojax, or a file."""
+    shipped = Path(str(resources.files('protojax'))) / 'weights'
+    path = Path(name).expanduser()
+    if os.sep not in str(name) and path.suffix != '.safetensors':
+        path = shipped / f'{name}.safetensors'
+    if not path.is_file():
+        known = ', '.join(sorted(file.stem for file in shipped.glob('*.safetensors')))
+        raise WeightsError(f'there are no weights {name}; give a .safetensors file or one of: {known}')
+    return path
+
+
+def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = None) -> tuple[Any, Any]:
+    """Shapes of an encoder's parameters and statistics, without computing them -> params, batch_stats."""
+    shape = tuple(item_shape or encoder.item_shape)
+    return jax.eval_shape(lambda key: initialize(encoder, key, shape), jax.random.key(0))
 
 
 def _read(path):
-    """All arrays of an archive. Memory is taken for what the file holds, never for what it claims."""
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError('it is compressed')
-        if sum(entry.file_size for entry in entries) > LARGEST:
-            raise ValueError('it is too large')
-        return {entry.filename.removesuffix('.npy'): _array(archive.read(entry)) for entry in entries}
+    """Description and variables of a file, none of whose arrays is larger than what the file holds."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f'it has more than {LARGEST} bytes')
+    content = path.read_bytes()
+    arrays = safetensors.numpy.load(content)  # checks the header and every length in it
+    (length,) = struct.unpack('<Q', content[:8])
+    metadata = json.loads(content[8 : 8 + length]).get('__metadata__', {})
+    if 'protojax' not in metadata:
+        raise ValueError('it does not describe any')
+    description = json.loads(metadata['protojax'])
+    if description['format'] != FORMAT or description.pop('digest') != _digest(description, arrays):
+        raise ValueError('its contents do not match their description')
+    description['digest'] = _digest(description, arrays)
+    for name, array in arrays.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f'{name} is not made of finite float32 numbers')
+        if name.startswith('batch_stats/') and name.endswith('var') and array.min(initial=0) < 0:
+            raise ValueError(f'{name} has negative variances')
+    return description, _nested(arrays)
 
 
-def _array(content):
-    """The array of an .npy file, in the memory of its bytes, of which no object can be made."""
-    stream = io.BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError('its arrays are of an unknown version')
-    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-    return np.frombuffer(content, dtype, offset=stream.tell()).reshape(shape, order='F' if fortran_order else 'C')
+def _description(encoder):
+    settings = {name: getattr(encoder, name) for name in getattr(encoder, 'settings', ())}
+    return {'kind': type(encoder).__name__, **settings}
 
 
-def _fitting(arrays, path, leaf):
-    name = jax.tree_util.keystr(path)
-    if name not in arrays:
-        raise ValueError(f'it has no {name}')
-    array = arrays[name]
-    if array.shape != leaf.shape or array.dtype != leaf.dtype:
-        raise ValueError(f'{name} is {array.dtype}{array.shape}, not {leaf.dtype}{leaf.shape}')
-    if not np.isfinite(array).all():
-        raise ValueError(f'{name} has values that are no finite numbers')
-    return array
+def _described_encoder(described):
+    """The encoder of a description; its sequences become tuples, so that it can be hashed."""
+    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items() if name != 'kind'}
+    if described['kind'] not in ENCODERS:
+        raise ValueError(f'its encoder is a {described["kind"]}, which protojax does not know: pass it as encoder=')
+    for name, value in settings.items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        positive = name in ('std', 'scale')
+        if value is not None and not all(math.isfinite(n) and (n > 0 or not positive) for n in numbers):
+            raise ValueError(f'the encoder has {name}={value}')
+    encoder = ENCODERS[described['kind']]
+    return encoder(**{name: value for name, value in settings.items() if name in encoder.settings})
 
 
-def _digest(arrays):
-    digest = hashlib.sha256()
+def _check_fit(found, expected, part):
+    """Raise where a tree of arrays has not the names and shapes that are expected."""
+    found, expected = _flattened(found), _flattened(expected)
+    for name in sorted(found.keys() | expected.keys()):
+        theirs, ours = (tree[name].shape if name in tree else 'missing' for tree in (found, expected))
+        if theirs != ours:
+            raise ValueError(f'{part}/{name} is {theirs}, not {ours}')
+
+
+def _flattened(tree):
+    """{'a': {'b': array}} -> {'a/b': array}."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {'/'.join(str(key.key) for key in path): leaf for path, leaf in leaves}
+
+
+def _nested(arrays):
+    """{'a/b': array} -> {'a': {'b': array}}."""
+    tree = {}
+    for name, array in arrays.items():
+        *parents, last = name.split('/')
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[last] = array
+    return tree
+
+
+def _digest(description, arrays):
+    """SHA-256 of all that a file holds, but for the digest itself."""
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f'{name} {arrays[name].dtype} {arrays[name].shape}\n'.encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())

@@ -5,31 +5,35 @@ Axis letters: N support examples, D dimensions, K prototypes per class; way is t
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
+from jax.typing import ArrayLike
 
 from protojax.distances import pairwise, squared_euclidean
 
 
-def prototypes(embeddings, labels, *, way):
+def prototypes(embeddings: ArrayLike, labels: ArrayLike, *, way: int) -> Array:
     """Mean embedding of each class (eq. 1): [N, D], [N] -> [way, D].
 
     Classes may have different numbers of examples; the prototype of a class without any is the origin.
     """
-    sums = jax.ops.segment_sum(embeddings, labels, way)
+    sums = jax.ops.segment_sum(jnp.asarray(embeddings), jnp.asarray(labels), way)
     return sums / jnp.maximum(class_sizes(labels, way=way), 1)[:, None].astype(sums.dtype)
 
 
-def class_sizes(labels, *, way):
+def class_sizes(labels: ArrayLike, *, way: int) -> Array:
     """Number of support examples of each class: [N] -> [way]."""
+    labels = jnp.asarray(labels)
     return jax.ops.segment_sum(jnp.ones_like(labels), labels, way)
 
 
-def linear_classifier(prototypes):
+def linear_classifier(prototypes: Array) -> tuple[Array, Array]:
     """Weights 2c and biases -c.c (eq. 8), whose scores are -|z - c|^2 but for |z|^2: [way, D] -> [way, D], [way]."""
     return 2 * prototypes, -jnp.sum(jnp.square(prototypes), -1)
 
 
-def clustered_prototypes(embeddings, labels, *, way, per_class, iterations=10):
+def clustered_prototypes(
+    embeddings: ArrayLike, labels: ArrayLike, *, way: int, per_class: int, iterations: int = 10
+) -> Array:
     """Several prototypes of each class, by k-means on its support points: [N, D], [N] -> [way, K, D].
 
     The clusters start at points far from each other and are settled after a few iterations, as a class has few points.

@@ -1,22 +1,26 @@
-"""What an experiment is made of: a frozen dataclass per kind, and a command-line flag for each of its fields."""
+"""The configuration of an experiment, as a frozen dataclass for each kind of learning."""
 
 import dataclasses
-import sys
 from typing import ClassVar
 
-from absl import flags
+from protojax.encoders import Conv4
+
+# Groups of flags, in the order in which --help shows them.
+MAIN, MODEL, TRAINING, STOPPING = 'The flags that matter most', 'Model', 'Training', 'Validation and stopping'
+EVALUATION, RUN, MACHINE = 'Evaluation', 'The run', 'The machine'
+GROUPS = (MAIN, MODEL, TRAINING, STOPPING, EVALUATION, RUN, MACHINE)
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be run: one line that names the flag and the way out."""
 
 
-def option(default, help, *, minimum=None, choices=None, identity=True):
-    """A field with its help text and the values that it takes.
+def option(default, help, *, group, minimum=None, choices=None, identity=True):
+    """A field with its help text, the values that it takes, and the group of flags that --help shows it in.
 
     Fields without `identity` do not change what is computed, so a run may be continued with another value.
     """
-    metadata = {'help': help, 'minimum': minimum, 'choices': choices, 'identity': identity}
+    metadata = {'help': help, 'group': group, 'minimum': minimum, 'choices': choices, 'identity': identity}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -26,79 +30,117 @@ class Config:
 
     variants: ClassVar[dict] = {}  # name of a recipe beside the paper's -> the values that it changes
 
+    way: int = option(60, 'Classes per training episode (N_C).', group=MAIN, minimum=2)
+    episodes: int = option(
+        0,
+        'Training episodes; 0: the validation loss decides (see --patience and --retrain), except that a run on a '
+        'synthetic stand-in is short.',
+        group=MAIN,
+        minimum=0,
+    )
     data: str = option(
         'auto',
         'Which data: "real" (an error where they cannot be had), "synthetic" (a built-in stand-in, never a '
         'download), or "auto": real where they are on the machine or can be downloaded, else the stand-in.',
+        group=MAIN,
         choices=('auto', 'real', 'synthetic'),
     )
-    source: str = option('', 'Folder or archive with the original data files, to prepare them from.', identity=False)
-    data_dir: str = option('', 'Where prepared data lie (default: ~/tensorflow_datasets).', identity=False)
+    source: str = option(
+        '', 'Folder or archive with the original data files, to prepare them from.', group=MAIN, identity=False
+    )
     workdir: str = option(
         '',
-        'Folder of this run: config, metrics, checkpoints, results. Starting again in it goes on where the run was. '
-        'Default: runs/ and a name made of the data set and the flags that make it another experiment.',
+        'Folder of this run: config, metrics, checkpoints, results. The same command continues an interrupted run '
+        'there. Default: runs/ and a name made of the data set and of the flags that differ from the recipe.',
+        group=MAIN,
         identity=False,
     )
-    seed: int = option(0, 'All randomness follows from it.', minimum=0)
-    way: int = option(60, 'Classes per training episode (N_C).', minimum=2)
-    query: int = option(5, 'Query examples per class and training episode (N_Q).', minimum=1)
-    episodes: int = option(
-        0,
-        'Training episodes; 0: the validation loss chooses (see --patience and --retrain), but a run on a stand-in '
-        'is short.',
+    seed: int = option(0, 'Determines all random numbers of the run.', group=MAIN, minimum=0)
+    evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', group=MAIN, identity=False)
+    weights: str = option(
+        '',
+        'Only evaluate these weights: a name that comes with protojax, or the weights.safetensors of a run.',
+        group=MAIN,
+        identity=False,
+    )
+    query: int = option(5, 'Query examples per class in a training episode (N_Q).', group=TRAINING, minimum=1)
+    episodes_per_step: int = option(
+        1, 'Episodes whose gradients are averaged for one update. Paper: 1.', group=TRAINING, minimum=1
+    )
+    learning_rate: float = option(1e-3, "Adam's learning rate. Paper: 1e-3 (CUB: 1e-4).", group=TRAINING)
+    halve_every: int = option(
+        2000,
+        'Halve the learning rate every so many episodes; 0: never. Paper: 2000 (CUB: never).',
+        group=TRAINING,
         minimum=0,
     )
-    episodes_per_step: int = option(1, 'Episodes whose gradients are averaged for one update. Paper: 1.', minimum=1)
-    learning_rate: float = option(1e-3, "Adam's learning rate. Paper: 1e-3 (CUB: 1e-4).")
-    halve_every: int = option(2000, 'Halve the learning rate every so many episodes; 0: never. Paper: 2000.', minimum=0)
     schedule: str = option(
         'halving',
-        'Course of the learning rate: halved every --halve_every episodes, or a cosine that ends at 0 with --episodes.',
+        'Learning rate over time: halved every --halve_every episodes, or a cosine that reaches 0 after --episodes.',
+        group=TRAINING,
         choices=('halving', 'cosine'),
     )
     average_decay: float = option(
-        0.0, 'Evaluate a moving average of the parameters that keeps this share of itself at each update. Paper: 0.'
+        0.0,
+        'Evaluate an exponential moving average of the parameters with this decay. Paper: 0, no averaging.',
+        group=TRAINING,
     )
-    weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).')
-    validate_every: int = option(100, 'Episodes between looks at the validation loss. Official code: 100.', minimum=1)
+    weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).', group=TRAINING)
+    validate_every: int = option(
+        100, 'Episodes between evaluations on the validation classes. Official code: 100.', group=STOPPING, minimum=1
+    )
     patience: int = option(
-        200, 'Looks without a better validation loss before training stops. Official: 200.', minimum=1
+        200,
+        'Stop after so many evaluations without a lower validation loss. Official code: 200.',
+        group=STOPPING,
+        minimum=1,
     )
     retrain: bool = option(
         True,
-        'The final model is trained anew on the classes of train and validation, for as long as --episodes or the '
-        'validation loss says. Otherwise it is the one with the least validation loss.',
+        'Train the final model from scratch on the classes of train and validation, for as long as --episodes or the '
+        'validation loss says. Otherwise the final model is the one with the lowest validation loss.',
+        group=STOPPING,
     )
     evaluate_on: str = option(
         'test',
-        'Classes of the final table. "validation" trains on the training classes alone and never looks at the test '
-        'classes: for choosing between recipes.',
+        'Classes of the final table. "validation" trains on the training classes alone and never touches the test '
+        'classes: use it to choose between recipes.',
+        group=EVALUATION,
         choices=('test', 'validation'),
     )
-    test_episodes: int = option(1000, 'Episodes per cell of the final table.', minimum=1, identity=False)
-    evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', identity=False)
-    weights: str = option(
-        '',
-        'Only evaluate these weights: a name that comes with protojax, or the weights.npz in the workdir of a run.',
-        identity=False,
+    test_episodes: int = option(
+        1000, 'Episodes per cell of the final table.', group=EVALUATION, minimum=1, identity=False
     )
-    log_every: int = option(100, 'Episodes between lines of metrics.', minimum=1)
-    checkpoint_every: int = option(500, 'Episodes between checkpoints.', minimum=1, identity=False)
+    log_every: int = option(100, 'Episodes between lines of metrics.', group=RUN, minimum=1)
+    checkpoint_every: int = option(500, 'Episodes between checkpoints.', group=RUN, minimum=1, identity=False)
+    data_dir: str = option(
+        '', 'Folder of the prepared data (default: ~/tensorflow_datasets).', group=RUN, identity=False
+    )
     precision: str = option(
-        'float32', "Type of the encoder's activations; all else stays float32.", choices=('float32', 'bfloat16')
+        'float32',
+        "Type of the encoder's activations; everything else stays float32.",
+        group=MACHINE,
+        choices=('float32', 'bfloat16'),
     )
     kernels: str = option(
         'auto',
         'C++ kernels for the encoder on CPU: "auto" where a compiler is found, or "off".',
+        group=MACHINE,
         choices=('auto', 'off'),
     )
     compilation_cache: str = option(
-        'auto', 'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).', identity=False
+        'auto',
+        'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).',
+        group=MACHINE,
+        identity=False,
     )
-    coordinator_address: str = option('', 'host:port of process 0 in a job of several processes.', identity=False)
-    num_processes: int = option(0, 'Processes in the job (0: one, or what a TPU pod says).', minimum=0, identity=False)
-    process_id: int = option(0, 'Number of this process in the job.', minimum=0, identity=False)
+    coordinator_address: str = option(
+        '', 'host:port of process 0 in a job of several processes.', group=MACHINE, identity=False
+    )
+    num_processes: int = option(
+        0, 'Processes in the job (0: one, or what a TPU pod says).', group=MACHINE, minimum=0, identity=False
+    )
+    process_id: int = option(0, 'Number of this process in the job.', group=MACHINE, minimum=0, identity=False)
 
     def resolved(self):
         """The config with every value filled in that depends on others."""
@@ -130,48 +172,70 @@ class Config:
 class FewShotConfig(Config):
     """Learning to classify from a few examples."""
 
-    shot: int = option(1, 'Support examples per class in training (N_S).', minimum=1)
+    shot: int = option(1, 'Support examples per class in a training episode (N_S).', group=MAIN, minimum=1)
+    encoder: str = option(
+        'conv4',
+        'conv4: four blocks with 64 filters, as in the paper; resnet12 and resnet12-wide: residual networks with up '
+        'to 512 and 640 filters.',
+        group=MODEL,
+        choices=('conv4', 'resnet12', 'resnet12-wide'),
+    )
     model: str = option(
         'prototypical',
         'prototypical: distance to class means; matching: attention over single support points.',
+        group=MODEL,
         choices=('prototypical', 'matching'),
     )
     distance: str = option(
         'euclidean',
-        'euclidean (squared) and cosine are in the paper; mahalanobis learns one matrix for all classes, diagonal '
+        'euclidean (squared) and cosine are in the paper; mahalanobis learns one matrix for all classes; diagonal '
         'estimates a variance per class and dimension.',
+        group=MODEL,
         choices=('euclidean', 'cosine', 'mahalanobis', 'diagonal'),
     )
-    temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.')
-    prototypes_per_class: int = option(1, 'Prototypes of each class, by k-means on its support. Paper: 1.', minimum=1)
+    temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.', group=MODEL)
+    prototypes_per_class: int = option(
+        1, 'Prototypes of each class, by k-means on its support examples. Paper: 1.', group=MODEL, minimum=1
+    )
+    pixels: str = option(
+        'unit',
+        'Scaling of pixels: "unit" to 0-1, or "standardized" by mean and deviation of each channel over the training '
+        'classes. The paper does not say.',
+        group=MODEL,
+        choices=('unit', 'standardized'),
+    )
     kernel_init: str = option(
-        'he_normal',
-        "Convolutions at the start: by He's rule, or uniform in +-1 / sqrt(fan-in) as in PyTorch. Measured on "
-        'Omniglot alone.',
-        choices=('he_normal', 'uniform'),
+        Conv4.kernel_init,
+        "Initial convolutions of conv4: uniform in +-1 / sqrt(fan-in), PyTorch's default, or by He's rule.",
+        group=MODEL,
+        choices=('uniform', 'he_normal'),
     )
     scale_init: str = option(
-        'ones',
-        'Batch-norm scales at the start: 1, or uniform in [0, 1] as in the PyTorch of 2017. Measured on Omniglot '
-        'alone.',
-        choices=('ones', 'uniform'),
-    )
-    test_statistics: str = option(
-        'running',
-        'Batch-norm statistics at test: their running averages, or measured anew over images of the training classes.',
-        choices=('running', 'measured'),
+        Conv4.scale_init,
+        "Initial batch-norm scales of conv4: uniform in [0, 1], PyTorch's default when the paper was written, or 1.",
+        group=MODEL,
+        choices=('uniform', 'ones'),
     )
     mirror: bool = option(
-        False, 'Mirror each class of a training episode with a chance of one half, all its images alike. Paper: no.'
+        False,
+        'Mirror each class of a training episode with probability one half, all its images alike. Paper: no.',
+        group=TRAINING,
     )
     shift: int = option(
-        0, 'Move each training image by up to so many whole pixels along each axis, drawn anew. Paper: 0.', minimum=0
+        0,
+        'Move each training image by up to so many whole pixels along each axis. Paper: 0.',
+        group=TRAINING,
+        minimum=0,
     )
-    test_way: list = option((5, 20), 'Classes per test episode, one column each.')
-    test_shot: list = option((1, 5), 'Support examples per class in test episodes, one column each.')
-    test_query: int = option(15, 'Query examples per class in validation and test episodes.', minimum=1)
-    validation_way: int = option(5, 'Classes per validation episode.', minimum=2)
-    validation_episodes: int = option(500, 'Episodes per look at the validation loss.', minimum=1)
+    test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
+    test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
+    test_query: int = option(
+        15, 'Query examples per class in validation and test episodes.', group=EVALUATION, minimum=1
+    )
+    validation_way: int = option(5, 'Classes per validation episode.', group=STOPPING, minimum=2)
+    validation_episodes: int = option(
+        500, 'Episodes per evaluation on the validation classes.', group=STOPPING, minimum=1
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -191,47 +255,9 @@ class FewShotConfig(Config):
 class ZeroShotConfig(Config):
     """Learning to classify from meta-data of the classes."""
 
-    dimensions: int = option(1024, 'Dimensions of the space that images and attributes are mapped to.', minimum=1)
-
-
-def define_flags(recipe, flag_values=flags.FLAGS):
-    """Define a command-line flag for each field of the recipe, with the recipe's value as its default."""
-    for field in dataclasses.fields(recipe):
-        value, help, choices = getattr(recipe, field.name), field.metadata['help'], field.metadata['choices']
-        common = {'flag_values': flag_values, 'module_name': sys.argv[0]}  # the module so that --help lists the flag
-        if choices is not None:
-            flags.DEFINE_enum(field.name, value, choices, help, **common)
-        elif isinstance(value, bool):
-            flags.DEFINE_boolean(field.name, value, help, **common)
-        elif isinstance(value, tuple):
-            flags.DEFINE_list(field.name, [str(v) for v in value], help, **common)
-        else:
-            define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}[type(value)]
-            define(field.name, value, help, **common)
-
-
-def from_flags(recipe, flag_values=flags.FLAGS):
-    """The recipe with the values that were given on the command line."""
-    given = {field.name: flag_values[field.name] for field in dataclasses.fields(recipe)}
-    values = {name: flag.value for name, flag in given.items() if flag.present}
-    for name, value in values.items():
-        if isinstance(value, list):
-            try:
-                values[name] = tuple(int(v) for v in value)
-            except ValueError as error:
-                raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
-    return configured(recipe, values)
-
-
-def parse(recipe, arguments):
-    """The config that the arguments of a command line make of a recipe, as its own program would understand them."""
-    flag_values = flags.FlagValues()
-    define_flags(recipe, flag_values)
-    try:
-        flag_values(['', *arguments])
-    except flags.Error as error:
-        raise ConfigError(str(error)) from error
-    return from_flags(recipe, flag_values)
+    dimensions: int = option(
+        1024, 'Dimensions of the space that images and attributes are mapped to.', group=MODEL, minimum=1
+    )
 
 
 def configured(recipe, given):

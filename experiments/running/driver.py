@@ -5,20 +5,25 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from experiments.reporting import results as report
 from experiments.running import job
-from experiments.running.config import identity, run_name
+from experiments.running.building import build_few_shot_task, devices_for
+from experiments.running.config import Config, identity, run_name
+from experiments.running.evaluating import evaluators
 from experiments.running.fitting import adam, fit, fresh_fit
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, writing
 from protojax.checkpoints import Checkpoints
+from protojax.datasets import Data
 from protojax.devices import place
 from protojax.episodes import Dataset
+from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
+from protojax.tasks import Task
 
 STAGES = ('search', 'train')
 
@@ -27,11 +32,22 @@ class Experiment(NamedTuple):
     """What one data set brings to the driver."""
 
     name: str
-    recipe: Any  # the config without any flag
-    load: Callable[..., Any]  # config -> Data
-    problem: Callable[..., Any]  # config, Data -> Problem
-    paper: Callable[..., Any]  # identity of the config that trained a model -> {setting: the paper's accuracy}
-    stand_in_episodes: int  # length of training on the stand-in, where a run need not be long to show that it works
+    recipe: Config  # without any flag
+    load: Callable[[Config], Data]
+    build: Callable[[Config, Data], Task] = build_few_shot_task
+    paper: Callable[[dict], dict] = lambda trained: {}  # values of the config that trained -> {setting: accuracy}
+    stand_in_episodes: int = 1000  # length of training on a stand-in, which need not be long to show that it works
+
+
+class Run(NamedTuple):
+    """An experiment under way."""
+
+    config: Config
+    experiment: Experiment
+    data: Data
+    task: Task
+    devices: list
+    workdir: Workdir
 
 
 def run(config, experiment):
@@ -40,79 +56,101 @@ def run(config, experiment):
     data = experiment.load(config)
     job.meet('data')
     say(f'protojax on {data.title}: {describe(data)}')
-    problem = experiment.problem(config, data)  # before the workdir, which a config that does not fit must not claim
+    task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
+    devices = devices_for(config)
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
-    say(f'{describe_devices(problem.devices)}; workdir {workdir.path}')
+    say(f'{describe_devices(devices)}; workdir {workdir.path}')
+    this = Run(config, experiment, data, task, devices, workdir)
     try:
-        return outcome(config, experiment, problem, data, workdir)
+        if config.weights:
+            return evaluate_weights(this)
+        if config.evaluate_only:
+            return evaluate(this, trained(this), whole=(workdir.path / 'results.json').exists())
+        with StopSignals() as stop:
+            variables = train(this, stop)
+        return evaluate(this, variables)
     finally:
         if not (config.evaluate_only or config.weights):
             workdir.add_seconds(time.monotonic() - started)
 
 
-def outcome(config, experiment, problem, data, workdir):
-    """Train, unless only an evaluation is asked for, and evaluate -> results. Those of a whole training are written."""
-    origin, whole = None, True
-    if config.weights:
-        variables, origin = pretrained(problem, workdir)
-    elif config.evaluate_only:
-        variables, whole = trained(config, problem, data, workdir), (workdir.path / 'results.json').exists()
-    else:
-        with StopSignals() as stop:
-            variables = train(config, experiment, problem, data, workdir, stop)
-    split = data.test if config.evaluate_on == 'test' else data.validation
-    scores = problem.test(*variables, place(on_host(split), problem.devices))
-    results = report.results(config, data, scores, origin)
-    say(report.table(results, experiment.paper(results['config'] if origin is None else origin['config'])))
-    if not whole:
-        say('This is a run that has not been trained to its end, so its results.json is not written.')
-    elif workdir.writes:
-        workdir.write_json('results.json', results)
-        if problem.save and origin is None:
-            with writing(workdir.path / 'weights.npz'):
-                problem.save(workdir.path / 'weights.npz', *variables, {'results': results})
-    return results
-
-
-def train(config, experiment, problem, data, workdir, stop):
+def train(run, stop):
     """The stages of training -> params, batch_stats.
 
-    The search trains on the training classes and keeps the state with the least validation loss. With `retrain` only
+    The search trains on the training classes and keeps the state with the lowest validation loss. With `retrain` only
     its length counts, which `episodes` may also give: the final model trains as long on the validation classes too.
     """
-    options = {'devices': problem.devices, 'workdir': workdir, 'stop': stop}
-    episodes = config.episodes or (experiment.stand_in_episodes if data.synthetic else 0)
+    config, data, devices = run.config, run.data, run.devices
+    options = {'devices': devices, 'workdir': run.workdir, 'stop': stop}
+    episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
-        training, validation = (place(on_host(split), problem.devices) for split in (data.train, data.validation))
-        best = fit(config, problem, training, validation, stage='search', episodes=episodes, **options).best
+        training, validation = (place(on_host(split), devices) for split in (data.train, data.validation))
+        validate, _ = evaluators(config, run.task, devices)
+        search = fit(
+            config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
+        )
+        best = search.best
         if not config.retrain or config.evaluate_on == 'validation':
             return best.params, best.batch_stats
         episodes = max(int(best.step), 1) * config.episodes_per_step
-        say(f'least validation loss after {episodes} episodes; training anew on train+validation for as long')
-    training = place(on_host(*known_splits(config, data)), problem.devices)
-    state = fit(config, problem, training, None, stage='train', episodes=episodes, **options).state
-    return problem.settled(state, training)
+        say(f'lowest validation loss after {episodes} episodes; training anew on train+validation for as long')
+    training = place(on_host(*known_splits(config, data)), devices)
+    state = fit(config, run.task, training, stage='train', episodes=episodes, **options).state
+    return state.average, state.batch_stats
 
 
-def pretrained(problem, workdir):
-    """What --weights hold and say of themselves -> (params, batch_stats), origin."""
-    if any((workdir.path / stage).exists() for stage in STAGES):
-        raise WorkdirError(f'{workdir.path} holds a run of its own; choose another --workdir for --weights')
-    variables, description = problem.load()
-    origin = report.origin(description)
-    say(f'weights that were trained with {report.as_flags(origin["config"])}')
-    return variables, origin
-
-
-def trained(config, problem, data, workdir):
-    """What an earlier run left in the workdir -> params, batch_stats."""
-    template = fresh_fit(problem.task, adam(config, config.episodes), jax.random.key(0))
-    found = {s: Checkpoints(workdir.path / s).restore(template) for s in STAGES if (workdir.path / s).exists()}
+def trained(run):
+    """What an earlier start left in the workdir -> params, batch_stats."""
+    config, path = run.config, run.workdir.path
+    template = fresh_fit(run.task, adam(config, config.episodes), jax.random.key(0))
+    found = {s: Checkpoints(path / s).restore(template) for s in STAGES if (path / s).exists()}
     if found.get('train'):
-        return problem.settled(found['train'][1].state, place(on_host(*known_splits(config, data)), problem.devices))
+        state = found['train'][1].state
+        return state.average, state.batch_stats
     if found.get('search'):
         return found['search'][1].best.params, found['search'][1].best.batch_stats
-    raise WorkdirError(f'{workdir.path} holds nothing trained; run without --evaluate_only first, or choose --workdir')
+    raise WorkdirError(f'{path} holds nothing trained; run without --evaluate_only first, or choose --workdir')
+
+
+def evaluate(run, variables, *, whole=True, origin=None):
+    """The final table of params and batch_stats -> results. Those of a whole training are written."""
+    config, workdir = run.config, run.workdir
+    split = run.data.test if config.evaluate_on == 'test' else run.data.validation
+    _, test = evaluators(config, run.task, run.devices)
+    results = report.results(config, run.data, test(*variables, place(on_host(split), run.devices)), origin)
+    say(report.table(results, run.experiment.paper(results['config'] if origin is None else origin['config'])))
+    if not whole:
+        say('This run has not been trained to its end, so its results.json is not written.')
+    elif workdir.writes:
+        workdir.write_json('results.json', results)
+        if origin is None:
+            with writing(workdir.path / 'weights.safetensors'):
+                save_weights(run, variables, results)
+    return results
+
+
+def evaluate_weights(run):
+    """The final table of what --weights names -> results."""
+    if any((run.workdir.path / stage).exists() for stage in STAGES):
+        raise WorkdirError(f'{run.workdir.path} holds a run of its own; choose another --workdir for --weights')
+    weights = load_pretrained(run.config.weights)
+    origin = report.origin(weights.description)
+    say(f'weights that were trained with {report.as_flags(origin["config"])}')
+    params = {'encoder': weights.params, 'classifier': weights.classifier}
+    return evaluate(run, (params, weights.batch_stats), origin=origin)
+
+
+def save_weights(run, variables, results):
+    """Everything that was learned, in a file of its own."""
+    config, (params, batch_stats) = run.config, variables
+    encoder = run.task.encoder
+    if getattr(config, 'distance', '') == 'euclidean':  # squared distances of the embeddings then need no temperature
+        encoder = encoder.clone(scale=config.temperature**-0.5)
+    item_shape = run.data.train.items.shape[2:]
+    weights = Pretrained(
+        encoder, params['encoder'], batch_stats, {'results': results}, run.task.attribute_encoder, params['classifier']
+    )
+    save_pretrained(run.workdir.path / 'weights.safetensors', weights, item_shape)
 
 
 def known_splits(config, data):

@@ -41,8 +41,8 @@ class Diverged(RuntimeError):
     """The loss is not a finite number any more."""
 
 
-def fit(config, problem, dataset, validation, *, stage, episodes, devices, workdir, stop):
-    """Train for some episodes (0: no limit), or until the loss on `validation` has long been no better -> Fit.
+def fit(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
+    """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long -> Fit.
 
     Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise Interrupted.
     """
@@ -50,11 +50,11 @@ def fit(config, problem, dataset, validation, *, stage, episodes, devices, workd
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
     optimizer = adam(config, episodes)
     checkpoints = Checkpoints(workdir.path / stage)
-    fresh = fresh_fit(problem.task, optimizer, init_key)
+    fresh = fresh_fit(task, optimizer, init_key)
     step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
     state = place(state, devices)
     saved, metrics = step, Metrics(workdir, stage, step * per_step)
-    advance = stepper(config, problem.task.loss, optimizer, devices)
+    advance = stepper(config, task.loss, optimizer, devices)
 
     def due(interval):
         return step % (interval // per_step) == 0
@@ -72,8 +72,8 @@ def fit(config, problem, dataset, validation, *, stage, episodes, devices, workd
                 metrics.write(step * per_step, 'train', **means)
                 bar.note = f'loss {means["loss"]:.4f}  accuracy {100 * means["accuracy"]:.1f} %'
             if validation is not None and due(config.validate_every):
-                variables = problem.settled(state, dataset)
-                score = problem.validate(*variables, validation)
+                variables = state.average, state.batch_stats
+                score = validate(*variables, validation)
                 metrics.write(step * per_step, 'validation', loss=score.loss, accuracy=score.accuracy / 100)
                 if score.loss < best.loss:
                     best = Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))

@@ -9,9 +9,10 @@ import jax
 from absl import app, logging
 
 from experiments.running import job
-from experiments.running.config import ConfigError, define_flags, from_flags
+from experiments.running.config import ConfigError
 from experiments.running.driver import run
 from experiments.running.fitting import Diverged, Interrupted
+from experiments.running.flags import define_flags, from_flags, help_text
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 
@@ -20,6 +21,9 @@ ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, D
 
 def launch(experiment):
     """Run an experiment as a program whose flags change the recipe."""
+    if {'--help', '-help', '-h', '--helpshort', '--helpfull'} & set(sys.argv[1:]):
+        print(help_text(sys.modules['__main__'].__doc__, experiment.recipe))
+        return
     define_flags(experiment.recipe)
     app.run(lambda argv: main(argv, experiment))
 

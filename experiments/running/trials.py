@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.running.config import ConfigError, FewShotConfig, differing_fields, parse
+from experiments.running.config import ConfigError, FewShotConfig, differing_fields
+from experiments.running.flags import parse
 
 
 class Trial(NamedTuple):

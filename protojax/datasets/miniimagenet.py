@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import Data, Split, preparing
+from protojax.datasets import Data, preparing
 from protojax.datasets.sources import announce
 from protojax.datasets.sources.miniimagenet_files import open_source
 from protojax.datasets.sources.miniimagenet_forms import Classes
@@ -89,14 +89,3 @@ def count(split: str, classes: Classes) -> str:
     """'train 64 classes of 150 images', for the user to see what there is."""
     counts = sorted({own.count for own in classes.values()})
     return f'{split} {len(classes)} classes of {"-".join(map(str, counts[:: max(1, len(counts) - 1)]))} images'
-
-
-def channel_statistics(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each channel over all images of a split, in units of x / 255: float32 [3], [3]."""
-    histogram = np.zeros((3, 256), np.int64)  # exact, and class by class: no copy of the images as numbers
-    for items, images in zip(split.items, split.counts, strict=True):
-        for channel in range(3):
-            histogram[channel] += np.bincount(items[:images, ..., channel].reshape(-1), minlength=256)
-    values, weights = np.arange(256) / 255, histogram / histogram.sum(1, keepdims=True)
-    mean = weights @ values
-    return mean.astype(np.float32), np.sqrt(weights @ values**2 - mean**2).astype(np.float32)

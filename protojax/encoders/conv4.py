@@ -1,17 +1,20 @@
 """The paper's encoder: four blocks of a convolution, batch normalisation, ReLU and max-pooling."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from protojax.encoders import block as plain_blocks
 from protojax.encoders import cpu
+from protojax.encoders.pixels import scaled_pixels
 
 MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
 
-# How parameters start; 'uniform' is as in PyTorch, for scales as in that of 2017. A normalised convolution does not
-# feel the size of its kernel, but one that is 2.4 times smaller than by He's rule turns further by each step of Adam.
+# How parameters start. 'uniform' is what PyTorch did when the paper was written. The size of a kernel does not change
+# what a normalised convolution computes, but one that is 2.4 times smaller than by He's rule turns further by each step
+# of Adam.
 KERNEL_INITS = {
     'he_normal': nn.initializers.he_normal(),
     'uniform': nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform'),  # in +-1 / sqrt(fan-in)
@@ -23,9 +26,9 @@ class ConvBlock(nn.Module):
     """3x3 convolution, batch normalisation, ReLU, 2x2 max-pool: [N, H, W, C] -> [N, H//2, W//2, filters]."""
 
     filters: int
-    kernel_init: nn.initializers.Initializer = KERNEL_INITS['he_normal']
-    scale_init: nn.initializers.Initializer = SCALE_INITS['ones']
-    kernels: bool = True
+    kernel_init: nn.initializers.Initializer
+    scale_init: nn.initializers.Initializer
+    kernels: bool
 
     @nn.compact
     def __call__(self, x, *, train, axis_name=None):
@@ -53,25 +56,20 @@ class Conv4(nn.Module):
     """
 
     filters: int = 64
-    kernel_init: str = 'he_normal'  # of the convolutions, by KERNEL_INITS
-    scale_init: str = 'ones'  # of the batch norms, by SCALE_INITS
+    kernel_init: str = 'uniform'  # of the convolutions, by KERNEL_INITS
+    scale_init: str = 'uniform'  # of the batch norms, by SCALE_INITS
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
+    item_shape: Sequence[int] | None = None
+    scale: float = 1.0  # of the embeddings; takes a temperature of squared distances into the encoder
     kernels: bool = True  # use the CPU kernels where they apply
     dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
+    settings: ClassVar[tuple[str, ...]] = ('filters', 'mean', 'std', 'item_shape', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
-        mean, std = (jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (self.mean, self.std))
-        x = ((images / 255 - mean) / std).astype(self.dtype)
+        x = scaled_pixels(images, self.mean, self.std, self.dtype)
         inits = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
         for _ in range(4):
             x = ConvBlock(self.filters, *inits, self.kernels)(x, train=train, axis_name=axis_name)
-        return x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
-
-
-def scale_embeddings(params, factor):
-    """Parameters of a Conv4 whose embeddings are those of `params` times a factor above 0."""
-    last = params['ConvBlock_3']  # ReLU and max-pool, which follow its normalisation, keep the factor
-    scaled = {name: factor * last[name] for name in ('scale', 'bias')}
-    return {**params, 'ConvBlock_3': {**last, **scaled}}
+        return self.scale * x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))

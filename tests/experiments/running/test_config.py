@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.running.config import ConfigError, differing_fields, parse, to_json
+from experiments.running.config import ConfigError, differing_fields, to_json
+from experiments.running.flags import parse
 
 RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
 

@@ -10,7 +10,8 @@ import pytest
 
 from experiments import cub, miniimagenet, omniglot
 from experiments.running import driver
-from experiments.running.config import ConfigError, parse
+from experiments.running.config import ConfigError
+from experiments.running.flags import parse
 from experiments.running.workdir import WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.datasets.omniglot import SPLITS, rotated

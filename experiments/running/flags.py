@@ -1,0 +1,76 @@
+"""A command-line flag for each field of a config, and a --help that shows those that matter first."""
+
+import dataclasses
+import sys
+import textwrap
+
+from absl import flags
+
+from experiments.running.config import GROUPS, ConfigError, configured
+
+
+def define_flags(recipe, flag_values=flags.FLAGS):
+    """Define a command-line flag for each field of the recipe, with the recipe's value as its default."""
+    for field in dataclasses.fields(recipe):
+        value, help, choices = getattr(recipe, field.name), field.metadata['help'], field.metadata['choices']
+        common = {'flag_values': flag_values, 'module_name': sys.argv[0]}  # the module so that --help lists the flag
+        if choices is not None:
+            flags.DEFINE_enum(field.name, value, choices, help, **common)
+        elif isinstance(value, bool):
+            flags.DEFINE_boolean(field.name, value, help, **common)
+        elif isinstance(value, tuple):
+            flags.DEFINE_list(field.name, [str(v) for v in value], help, **common)
+        else:
+            define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}[type(value)]
+            define(field.name, value, help, **common)
+
+
+def from_flags(recipe, flag_values=flags.FLAGS):
+    """The recipe with the values that were given on the command line."""
+    given = {field.name: flag_values[field.name] for field in dataclasses.fields(recipe)}
+    values = {name: flag.value for name, flag in given.items() if flag.present}
+    for name, value in values.items():
+        if isinstance(value, list):
+            try:
+                values[name] = tuple(int(v) for v in value)
+            except ValueError as error:
+                raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
+    return configured(recipe, values)
+
+
+def parse(recipe, arguments):
+    """The config that the arguments of a command line make of a recipe, as its own program would understand them."""
+    flag_values = flags.FlagValues()
+    define_flags(recipe, flag_values)
+    try:
+        flag_values(['', *arguments])
+    except flags.Error as error:
+        raise ConfigError(str(error)) from error
+    return from_flags(recipe, flag_values)
+
+
+def help_text(description, recipe):
+    """What --help prints: what the program does, then its flags by group."""
+    lines = [description.strip()]
+    for group in GROUPS:
+        fields = [field for field in dataclasses.fields(recipe) if field.metadata['group'] == group]
+        lines += [
+            '',
+            f'{group}:',
+            *(line for field in fields for line in flag_lines(field, getattr(recipe, field.name))),
+        ]
+    return '\n'.join(lines)
+
+
+def flag_lines(field, default):
+    """The help of one flag: its name with its values, and below it what it means and its default."""
+    shown = ','.join(map(str, default)) if isinstance(default, tuple) else default
+    if field.metadata['choices']:
+        yield f'  --{field.name}={"|".join(field.metadata["choices"])}'
+    elif isinstance(default, bool):
+        yield f'  --[no]{field.name}'
+        shown = 'yes' if default else 'no'
+    else:
+        yield f'  --{field.name}'
+    text = field.metadata['help'] + (f' (default: {shown})' if shown != '' else '')
+    yield from textwrap.wrap(text, 96, initial_indent=' ' * 6, subsequent_indent=' ' * 6)
