@@ -108,9 +108,8 @@ def _read(path):
     if 'protojax' not in metadata:
         raise ValueError('it does not describe any')
     description = json.loads(metadata['protojax'])
-    if description['format'] != FORMAT or description.pop('digest') != _digest(description, arrays):
+    if description['format'] != FORMAT or description['digest'] != _digest(description, arrays):
         raise ValueError('its contents do not match their description')
-    description['digest'] = _digest(description, arrays)
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f'{name} is not made of finite float32 numbers')
@@ -167,7 +166,8 @@ def _nested(arrays):
 
 def _digest(description, arrays):
     """SHA-256 of all that a file holds, but for the digest itself."""
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    told = {name: value for name, value in description.items() if name != 'digest'}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f'{name} {arrays[name].dtype} {arrays[name].shape}\n'.encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 from protojax.devices import parallelize, place  # noqa: E402
-from protojax.encoders.conv4 import ConvBlock  # noqa: E402
+from protojax.encoders.conv4 import KERNEL_INITS, SCALE_INITS, ConvBlock  # noqa: E402
 from protojax.episodes import Dataset  # noqa: E402
 from protojax.tasks import few_shot_task  # noqa: E402
 from protojax.training import create_state, train_step  # noqa: E402
@@ -34,7 +34,9 @@ class Conv2(nn.Module):
     def __call__(self, images, *, train=False, axis_name=None):
         x = images.astype(self.dtype) / 255
         for _ in range(2):
-            x = ConvBlock(10, kernels=False)(x, train=train, axis_name=axis_name)
+            x = ConvBlock(10, KERNEL_INITS['he_normal'], SCALE_INITS['ones'], kernels=False)(
+                x, train=train, axis_name=axis_name
+            )
         return x.reshape(x.shape[0], -1)
 
 

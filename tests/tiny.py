@@ -19,8 +19,8 @@ sys.path.insert(0, str(REPOSITORY))
 
 from experiments import faults  # noqa: E402
 from experiments.running import driver, startup, workdir  # noqa: E402
+from experiments.running.building import build_zero_shot_task  # noqa: E402
 from experiments.running.config import ZeroShotConfig  # noqa: E402
-from experiments.running.problems import zero_shot_problem  # noqa: E402
 from protojax.datasets import Data, Split  # noqa: E402
 
 RECIPE = ZeroShotConfig(
@@ -48,7 +48,7 @@ def split(rng, classes):
     return Split(items, np.full(classes, 6, np.int32), tuple(f'class{k}' for k in range(classes)), attributes)
 
 
-EXPERIMENT = driver.Experiment('tiny', RECIPE, load, zero_shot_problem, lambda trained: {}, stand_in_episodes=0)
+EXPERIMENT = driver.Experiment('tiny', RECIPE, load, build_zero_shot_task)
 
 
 def die(*_):

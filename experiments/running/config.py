@@ -285,7 +285,7 @@ def changes(recipe, values, beside):
     known = {name: values[name] for name in beside if name in values}
     variant = {'recipe': values['recipe']} if values.get('recipe') in recipe.variants else {}
     usual = identity(configured(recipe, {**known, **variant}))
-    return {**variant, **{name: value for name, value in values.items() if value != usual[name]}}
+    return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 
 
 def run_name(experiment, recipe, values):

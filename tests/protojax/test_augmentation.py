@@ -59,7 +59,7 @@ def test_each_change_has_random_numbers_of_its_own():
         return images
 
     noises = []
-    task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=2, shot=1, query=1, changes=(noise, noise))
+    task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=2, shot=1, query=1, augmentations=(noise, noise))
     blank = Dataset(jnp.zeros((2, 2, 28, 28, 1), jnp.uint8), jnp.full(2, 2))
     task.loss(*task.initialize(jax.random.key(0)), blank, jax.random.key(1))
     assert not np.array_equal(*noises)
@@ -73,7 +73,7 @@ def test_training_sees_the_changed_images_and_evaluation_does_not():
     blank = Dataset(jnp.zeros((8, 6, 28, 28, 1), jnp.uint8), jnp.full(8, 6))
     accuracies, embeddings = [], []
     for changes in ((), (augmentation.mirror, label_in_ink)):
-        task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, changes=changes)
+        task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, augmentations=changes)
         params, batch_stats = task.initialize(jax.random.key(0))
         _, (_, metrics) = task.loss(params, batch_stats, blank, jax.random.key(1))
         accuracies.append(float(metrics['accuracy']))

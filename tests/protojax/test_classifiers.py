@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from protojax.classifiers import accuracies, diagonal, losses, matching, prototypical
+from protojax.classifiers import accuracies, gaussian, losses, matching, prototypical
 from protojax.distances import bregman, cosine, mahalanobis, squared_euclidean
 
 RNG = np.random.default_rng(0)
@@ -26,7 +26,7 @@ CLASSIFIERS = {
     'several prototypes': functools.partial(prototypical, per_class=2),
     'matching': matching,
     'matching cosine': functools.partial(matching, distance=cosine),
-    'diagonal': lambda queries, support, labels, *, way: diagonal(queries, support, labels, VARIANCE, way=way),
+    'diagonal': lambda queries, support, labels, *, way: gaussian(queries, support, labels, VARIANCE, way=way),
 }
 each_distance = pytest.mark.parametrize('name', ['', ' cosine'], ids=['euclidean', 'cosine'])
 each_classifier = pytest.mark.parametrize('name', CLASSIFIERS)
@@ -98,14 +98,14 @@ def test_diagonal_is_a_loop():
         variance = (sum((point - mean) ** 2 for point in members) + prior * VARIANCE) / (len(members) + prior)
         for i, query in enumerate(QUERIES):
             expected[i, k] = scipy.stats.norm.logpdf(query, mean, np.sqrt(variance)).sum()
-    logits = jax.jit(functools.partial(diagonal, way=WAY, prior=prior))(QUERIES, SUPPORT, LABELS, VARIANCE)
+    logits = jax.jit(functools.partial(gaussian, way=WAY, prior=prior))(QUERIES, SUPPORT, LABELS, VARIANCE)
     np.testing.assert_allclose(logits, expected + D / 2 * np.log(2 * np.pi), rtol=1e-5, atol=1e-5)
 
 
 def test_diagonal_of_one_half_is_squared_euclidean_at_one_shot():
     # A single point has no spread: with prior 1 its variance is half the shared one.
     args = QUERIES, SUPPORT[:WAY], np.arange(WAY)
-    logits = jax.jit(functools.partial(diagonal, way=WAY, prior=1.0))(*args, np.ones(D, np.float32))
+    logits = jax.jit(functools.partial(gaussian, way=WAY, prior=1.0))(*args, np.ones(D, np.float32))
     np.testing.assert_allclose(softmax(logits), softmax(jitted('prototypical')(*args)), rtol=1e-4, atol=1e-7)
 
 
@@ -222,3 +222,24 @@ def test_gradients_against_finite_differences(name, x64):
         ahead, behind = (loss(queries + s * to_queries, support + s * to_support) for s in (1, -1))
         expected = np.vdot(gradients[0], to_queries) + np.vdot(gradients[1], to_support)
         np.testing.assert_allclose((ahead - behind) / 2, expected, rtol=1e-6)
+
+
+def test_priors_are_the_mixture_weights_of_the_classes():
+    priors = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    logits = prototypical(QUERIES, SUPPORT, LABELS, way=WAY, priors=priors)
+    joint = np.exp(jitted('prototypical')(QUERIES, SUPPORT, LABELS)) * priors[None]
+    np.testing.assert_allclose(softmax(logits), joint / joint.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize('classify', [prototypical, matching])
+def test_plain_lists_will_do_and_wrong_input_is_told(classify):
+    from_lists = classify(QUERIES.tolist(), SUPPORT.tolist(), LABELS.tolist(), way=WAY)
+    np.testing.assert_allclose(from_lists, classify(QUERIES, SUPPORT, LABELS, way=WAY), rtol=1e-6)
+    with pytest.raises(ValueError, match='labels from 1 to 4, but way=4'):
+        classify(QUERIES, SUPPORT, LABELS + 1, way=WAY)
+    with pytest.raises(ValueError, match='20 whole numbers'):
+        classify(QUERIES, SUPPORT, LABELS[:3], way=WAY)
+    with pytest.raises(ValueError, match='whole numbers'):
+        classify(QUERIES, SUPPORT, LABELS.astype(np.float32), way=WAY)
+    with pytest.raises(ValueError, match=r'\[Q, D\] and \[N, D\]'):
+        classify(QUERIES[0], SUPPORT, LABELS, way=WAY)

@@ -14,7 +14,6 @@ from fifty_steps import fifty_steps, greatest_difference
 
 from experiments.running import driver
 from experiments.running.config import FewShotConfig
-from experiments.running.problems import few_shot_problem
 from protojax.datasets.synthetic.handwriting import handwriting
 
 
@@ -36,6 +35,6 @@ def test_a_run_in_bfloat16(tmp_path):
     sizes = {'way': 4, 'shot': 1, 'query': 3, 'test_way': (4,), 'test_shot': (1,), 'test_query': 3, 'test_episodes': 40}
     config = FewShotConfig(**sizes, episodes=2, precision='bfloat16', kernels='off', workdir=str(tmp_path))
     small = handwriting(alphabets=(1, 1, 1), characters=6, drawings=6)
-    experiment = driver.Experiment('small', config, lambda config: small, few_shot_problem, lambda trained: {}, 0)
+    experiment = driver.Experiment('small', config, lambda config: small)
     results = driver.run(config, experiment)
     assert results['test']['4-way 1-shot']['accuracy'] > 35  # by chance: 25

@@ -134,3 +134,23 @@ def test_cosine_is_finite_at_zero():
         value, gradients = value_and_gradients(a, b)
         assert value == 1
         assert np.isfinite(gradients).all()
+
+
+@pytest.mark.parametrize('offset', [0.0, 10.0, 100.0, 1000.0])
+@pytest.mark.parametrize('distance', [squared_euclidean, mahalanobis(np.eye(64, dtype=np.float32))])
+def test_points_far_from_the_origin_keep_their_distances(offset, distance):
+    """Points 0.1 apart with a common offset, against double precision: values and gradients."""
+    rng = np.random.default_rng(0)
+    a, b = (np.float32(offset + 0.1 / 64**0.5 * rng.normal(size=(n, 64))) for n in (6, 4))
+    difference = a[:, None].astype(float) - b[None].astype(float)
+    expected = np.square(difference).sum(-1)
+    np.testing.assert_allclose(pairwise(distance)(a, b), expected, rtol=1e-4)
+    gradient = jax.grad(lambda a, b: pairwise(distance)(a, b).sum(), (0, 1))(a, b)
+    np.testing.assert_allclose(gradient[0], 2 * difference.sum(1), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(gradient[1], -2 * difference.sum(0), rtol=1e-3, atol=1e-5)
+
+
+def test_only_marked_distances_are_moved_to_the_origin():
+    a, b = positive_points(3).astype(np.float32), positive_points(2, seed=1).astype(np.float32)
+    angles = [[float(cosine(x, y)) for y in b] for x in a]
+    np.testing.assert_allclose(pairwise(cosine)(a, b), angles, rtol=1e-5, atol=1e-6)

@@ -49,7 +49,7 @@ def afresh(params, batch_stats, key):
     """Loss and accuracy of one episode whose images go through the encoder."""
     episode = sample_episode(key, IMAGES, **SIZES)
     support, queries = (TASK.embed(params, batch_stats, items) for items in (episode.support, episode.query))
-    logits = TASK.classify(params, queries, support, episode.support_labels, way=SIZES['way'])
+    logits = TASK.classify(params, episode._replace(support=support, query=queries))
     return losses(logits, episode.query_labels).mean(), accuracies(logits, episode.query_labels).mean()
 
 

@@ -1,14 +1,18 @@
 """Weights in files: what is saved comes back, and what is damaged or foreign is refused in one line."""
 
-import io
+import functools
 import json
-import zipfile
+import struct
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import protojax
+from protojax import pretrained
+from protojax.encoders import LinearMap
 from protojax.errors import WeightsError
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 
@@ -17,45 +21,79 @@ SHAPE = (16, 16, 1)
 
 @pytest.fixture(scope='module')
 def original():
-    encoder = protojax.Conv4(filters=8, mean=(0.25,), std=(0.5,))
+    encoder = protojax.Conv4(filters=8, mean=(0.25,), std=(0.5,), scale=0.125)
     return Pretrained(encoder, *protojax.initialize(encoder, jax.random.key(3), SHAPE), {'seed': 3})
 
 
 @pytest.fixture
 def file(tmp_path, original):
-    save_pretrained(tmp_path / 'weights.npz', original, SHAPE)
-    return tmp_path / 'weights.npz'
+    save_pretrained(tmp_path / 'weights.safetensors', original, SHAPE)
+    return tmp_path / 'weights.safetensors'
 
 
-def rewritten(file, change):
-    """The file with its arrays changed."""
-    with np.load(file) as archive:
-        arrays = dict(archive)
-    change(arrays)
-    np.savez(file, **arrays)
-    return file
+def images():
+    return np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype(np.uint8)
 
 
 def test_what_is_saved_comes_back(file, original):
-    loaded = load_pretrained(str(file))
-    images = np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype(np.uint8)
-    outputs = [protojax.encode(w.encoder, w.params, w.batch_stats, images)[0] for w in (original, loaded)]
-    np.testing.assert_array_equal(*outputs)
+    loaded = load_pretrained(file)
+    np.testing.assert_array_equal(loaded.embed(images()), original.embed(images()))
     assert loaded.description['seed'] == 3
-    assert (loaded.encoder.mean, loaded.encoder.filters) == ([0.25], 8)
+    assert (loaded.encoder.mean, loaded.encoder.filters, loaded.encoder.scale) == ((0.25,), 8, 0.125)
+
+
+def test_the_encoder_can_be_a_static_argument(file):
+    loaded = load_pretrained(file)
+    embed = jax.jit(lambda encoder, *args: protojax.encode(encoder, *args)[0], static_argnums=0)
+    found = embed(loaded.encoder, loaded.params, loaded.batch_stats, images())
+    np.testing.assert_allclose(found, loaded.embed(images()), rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_loaded_can_be_changed_and_saved_again(file):
-    loaded = load_pretrained(str(file))
+    loaded = load_pretrained(file)
     params = jax.tree.map(lambda leaf: leaf + 1, loaded.params)
     save_pretrained(file, loaded._replace(params=params), SHAPE)
-    again = load_pretrained(str(file))
+    again = load_pretrained(file)
     jax.tree.map(np.testing.assert_array_equal, again.params, params)
     assert again.description['seed'] == 3
 
 
+def test_both_maps_of_zero_shot_learning_come_back(tmp_path):
+    image_map, attribute_map = LinearMap(4, mean=(1.0, 2.0), scale=3.0), LinearMap(4, item_shape=(5,))
+    params, _ = protojax.initialize(image_map, jax.random.key(0), (1, 2))
+    classifier, _ = protojax.initialize(attribute_map, jax.random.key(1), (5,))
+    path = tmp_path / 'zero.safetensors'
+    save_pretrained(path, Pretrained(image_map, params, {}, {}, attribute_map, classifier), (1, 2))
+    loaded = load_pretrained(path)
+    assert (loaded.encoder.mean, loaded.encoder.scale) == ((1.0, 2.0), 3.0)
+    attributes = np.ones((2, 5), np.float32)
+    expected = protojax.encode(attribute_map, classifier, {}, attributes)[0]
+    np.testing.assert_array_equal(
+        protojax.encode(loaded.attribute_encoder, loaded.classifier, {}, attributes)[0], expected
+    )
+
+
+class Mine(nn.Module):
+    """An encoder that the package does not know."""
+
+    @nn.compact
+    def __call__(self, x, *, train=False, axis_name=None):
+        return nn.Dense(3)(x.reshape(len(x), -1).astype(np.float32))
+
+
+def test_an_encoder_that_the_package_does_not_know(tmp_path):
+    variables = protojax.initialize(Mine(), jax.random.key(0), SHAPE)
+    path = tmp_path / 'mine.safetensors'
+    save_pretrained(path, Pretrained(Mine(), *variables, {}), SHAPE)
+    jax.tree.map(np.testing.assert_array_equal, load_pretrained(path, encoder=Mine()).params, variables[0])
+    with pytest.raises(WeightsError, match='is a Mine, which protojax does not know: pass it as encoder='):
+        load_pretrained(path)
+    with pytest.raises(WeightsError, match='ConvBlock_0/bias is missing'):
+        load_pretrained(path, encoder=protojax.Conv4())
+
+
 def test_an_unknown_name_lists_the_way_out():
-    with pytest.raises(WeightsError, match='there are no weights omniglot-1000way'):
+    with pytest.raises(WeightsError, match='there are no weights omniglot-1000way.*omniglot-60way-1shot'):
         load_pretrained('omniglot-1000way')
 
 
@@ -65,59 +103,69 @@ def flip(file):
     file.write_bytes(content)
 
 
-def pickled(file):
-    stream = io.BytesIO()
-    np.save(stream, np.array([{'a': 1}], object), allow_pickle=True)
-    with zipfile.ZipFile(file, 'a') as archive:
-        archive.writestr('evil.npy', stream.getvalue())
-
-
-def compressed(file):
-    """The damage of a bomb: a member that claims little and unfolds into much."""
-    with zipfile.ZipFile(file, 'a', zipfile.ZIP_BZIP2) as archive:
-        archive.writestr('bomb.npy', bytes(2**20))
+def flip_in_description(file):
+    content = bytearray(file.read_bytes())
+    place = content.index(b'0.25')
+    content[place] = ord('7')
+    file.write_bytes(content)
 
 
 def boastful(file):
     """An array of which there is nothing but the claim to be large."""
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {'descr': '<f4', 'fortran_order': False, 'shape': (2**40,)})
-    with zipfile.ZipFile(file, 'a') as archive:
-        archive.writestr('boast.npy', stream.getvalue())
+    header = json.dumps({'x': {'dtype': 'F32', 'shape': [2**40], 'data_offsets': [0, 2**42]}}).encode()
+    file.write_bytes(struct.pack('<Q', len(header)) + header)
 
 
-def not_a_number(file):
-    weights = load_pretrained(str(file))
-    params = jax.tree.map(lambda leaf: leaf * np.float32('nan'), weights.params)
-    save_pretrained(file, weights._replace(params=params), SHAPE)
+def resaved(file, change):
+    """The file with other contents, and a digest that fits them."""
+    weights = load_pretrained(file)
+    save_pretrained(file, change(weights), SHAPE)
 
 
-def describe(arrays, **changes):
-    description = json.loads(bytes(arrays['description']).decode()) | changes
-    arrays['description'] = np.frombuffer(json.dumps(description).encode(), np.uint8)
+def scaled(weights, part, factor):
+    return weights._replace(**{part: jax.tree.map(lambda leaf: leaf * np.float32(factor), getattr(weights, part))})
+
+
+def with_encoder(weights, **settings):
+    return weights._replace(encoder=weights.encoder.clone(**settings))
+
+
+def rearranged(file, change):
+    """The arrays changed under the old description."""
+    content = file.read_bytes()
+    (length,) = struct.unpack('<Q', content[:8])
+    arrays = safetensors.numpy.load(content)
+    change(arrays)
+    file.write_bytes(safetensors.numpy.save(arrays, json.loads(content[8 : 8 + length])['__metadata__']))
 
 
 DAMAGE = {
     'truncated': lambda file: file.write_bytes(file.read_bytes()[:-100]),
     'flipped': flip,
+    'flipped in the description': flip_in_description,
     'empty': lambda file: file.write_bytes(b''),
     'foreign': lambda file: file.write_text('hello'),
-    'pickled': pickled,
-    'compressed': compressed,
     'boastful': boastful,
-    'not a number': not_a_number,
-    'another array': lambda file: rewritten(file, lambda a: a.update({k: v + 1 for k, v in a.items() if v.ndim == 4})),
-    'missing array': lambda file: rewritten(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),
-    'no description': lambda file: rewritten(file, lambda a: a.pop('description')),
-    'another format': lambda file: rewritten(file, lambda a: describe(a, format='protojax weights 9')),
-    'another shape': lambda file: rewritten(file, lambda a: describe(a, item_shape=[16, 16, 3])),
-    'huge': lambda file: rewritten(file, lambda a: a.update(huge=np.zeros(2**25, np.uint32))),
+    'not a number': lambda file: resaved(file, functools.partial(scaled, part='params', factor='nan')),
+    'negative variance': lambda file: resaved(file, functools.partial(scaled, part='batch_stats', factor=-1)),
+    'mean not a number': lambda file: resaved(file, functools.partial(with_encoder, mean=(float('nan'),))),
+    'deviation zero': lambda file: resaved(file, functools.partial(with_encoder, std=(0.0,))),
+    'other filters': lambda file: resaved(file, functools.partial(with_encoder, filters=9)),
+    'another array': lambda file: rearranged(file, lambda a: a.update({k: v + 1 for k, v in a.items()})),
+    'missing array': lambda file: rearranged(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),
+    'no description': lambda file: file.write_bytes(safetensors.numpy.save({'x': np.zeros(3, np.float32)})),
 }
 
 
 @pytest.mark.parametrize('damage', DAMAGE)
 def test_damaged_and_foreign_files_are_refused(file, damage):
     DAMAGE[damage](file)
-    with pytest.raises(WeightsError, match='get the file again') as error:
-        load_pretrained(str(file))
+    with pytest.raises(WeightsError, match='get it again') as error:
+        load_pretrained(file)
     assert '\n' not in str(error.value)
+
+
+def test_a_file_that_is_too_large_is_not_read(file, monkeypatch):
+    monkeypatch.setattr(pretrained, 'LARGEST', 1000)
+    with pytest.raises(WeightsError, match='more than 1000 bytes'):
+        load_pretrained(file)

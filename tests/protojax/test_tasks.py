@@ -9,9 +9,11 @@ import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
+from protojax.classifiers import by_gaussians, by_matching, by_prototypes
+from protojax.distances import cosine, learned_mahalanobis
 from protojax.encoders import Conv4, LinearMap, encode
-from protojax.episodes import Dataset, sample_episode
-from protojax.tasks import few_shot_logits, few_shot_task, zero_shot_task
+from protojax.episodes import Dataset, Episode, sample_episode
+from protojax.tasks import few_shot_task, zero_shot_task
 
 RNG = np.random.default_rng(0)
 SIZES = {'way': 3, 'shot': 2, 'query': 4}
@@ -55,22 +57,21 @@ def test_few_shot_loss_is_recomputed():
     )
 
 
-@pytest.mark.parametrize(
-    'options',
-    [
-        {'distance': 'euclidean'},
-        {'distance': 'cosine', 'temperature': 0.1},
-        {'distance': 'mahalanobis'},
-        {'distance': 'diagonal'},
-        {'distance': 'euclidean', 'per_class': 2},
-        {'model': 'matching', 'distance': 'euclidean'},
-        {'model': 'matching', 'distance': 'cosine'},
-        {'model': 'matching', 'distance': 'mahalanobis'},
-    ],
-    ids=lambda options: ' '.join(map(str, options.values())),
-)
-def test_every_model_and_distance_learns(options):
-    task = few_shot_task(LinearMap(4), (5,), **SIZES, **options)
+CLASSIFIERS = {
+    'prototypes': by_prototypes(),
+    'prototypes, cosine': by_prototypes(cosine, temperature=0.1),
+    'prototypes, mahalanobis': by_prototypes(learned_mahalanobis()),
+    'gaussians': by_gaussians(),
+    'two prototypes per class': by_prototypes(per_class=2),
+    'matching': by_matching(),
+    'matching, cosine': by_matching(cosine),
+    'matching, mahalanobis': by_matching(learned_mahalanobis()),
+}
+
+
+@pytest.mark.parametrize('name', CLASSIFIERS)
+def test_every_classifier_learns(name):
+    task = few_shot_task(LinearMap(4), (5,), **SIZES, classify=CLASSIFIERS[name])
     params, batch_stats = task.initialize(jax.random.key(0))
 
     @jax.jit
@@ -89,25 +90,41 @@ def test_every_model_and_distance_learns(options):
     assert loss_and_step(improved)[0] < before
 
 
+def embedded_episode(support, queries, way):
+    """One support example of each class."""
+    labels = jnp.arange(way)
+    return Episode(support, labels, queries, jnp.zeros(len(queries), int), labels)
+
+
 def test_learned_distances_start_as_the_squared_euclidean_one():
     support, queries = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(3, 5)).astype(np.float32)
-    params = few_shot_task(LinearMap(5), (2,), **SIZES, distance='mahalanobis').initialize(jax.random.key(0))[0]
-    logits = few_shot_logits(
-        params, queries, support, np.array([0, 1, 2, 3]), way=4, model='prototypical', distance='mahalanobis'
-    )
+    learned = by_prototypes(learned_mahalanobis())
+    logits = learned.apply(learned.initialize(jax.random.key(0), 5), embedded_episode(support, queries, 4))
     np.testing.assert_allclose(logits, -squared_distances(queries, support), rtol=1e-4)
-    params = few_shot_task(LinearMap(5), (2,), **SIZES, distance='diagonal').initialize(jax.random.key(0))[0]
-    np.testing.assert_allclose(jax.nn.softplus(params['distance']['variance']), [0.5] * 5, rtol=1e-5)
+    params = by_gaussians().initialize(jax.random.key(0), 5)
+    np.testing.assert_allclose(jax.nn.softplus(params['variance']), [0.5] * 5, rtol=1e-5)
 
 
-@pytest.mark.parametrize('model', ['prototypical', 'matching'])
-def test_temperature_divides_the_distance(model):
+@pytest.mark.parametrize('classifier', [by_prototypes, by_matching])
+def test_temperature_divides_the_distance(classifier):
     support, queries = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(3, 5)).astype(np.float32)
-    logits = few_shot_logits(
-        {'distance': {}}, queries, support, np.arange(4), way=4, model=model, distance='euclidean', temperature=4.0
-    )
+    logits = classifier(temperature=4.0).apply({}, embedded_episode(support, queries, 4))
     expected = log_softmax(-squared_distances(queries, support) / 4, 1)
     np.testing.assert_allclose(log_softmax(np.asarray(logits), 1), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_classifier_may_use_unlabeled_examples():
+    """Their embeddings reach the classifier, from the same pass through the encoder as the others."""
+    seen = {}
+
+    def classify(params, episode):
+        seen['shape'] = episode.unlabeled.shape
+        return by_prototypes().apply({}, episode) + 0 * episode.unlabeled.sum()
+
+    task = few_shot_task(LinearMap(4), (5,), way=3, shot=1, query=2, unlabeled=3, classify=classify)
+    params, batch_stats = task.initialize(jax.random.key(0))
+    value, _ = task.loss(params, batch_stats, VECTORS, jax.random.key(1))
+    assert np.isfinite(value) and seen['shape'] == (9, 4)
 
 
 def zero_shot(crops):
@@ -147,8 +164,8 @@ def test_zero_shot_loss_is_recomputed_from_the_crops_that_it_used(crops):
         assert len(classes) == 3
         assert (used[classes].sum(-1) == 1).all()  # all four items of a class, one crop of each
         crop_counts += used.sum((0, 1))
-        queries = linear(params['images'], np.asarray(dataset.items)[used])  # class by class
-        prototypes = linear(params['attributes'], dataset.attributes[classes])
+        queries = linear(params['encoder'], np.asarray(dataset.items)[used])  # class by class
+        prototypes = linear(params['classifier'], dataset.attributes[classes])
         prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
         ours = jax.tree.map(lambda m, e=episode: m[e], metrics)
         check_metrics(ours, -squared_distances(queries, prototypes), np.repeat(np.arange(3), 4))
@@ -159,8 +176,12 @@ def test_zero_shot_test_uses_the_middle_crop_and_unit_prototypes():
     task, dataset, params = zero_shot(10)
     items = dataset.items[1]
     queries = task.embed(params, {}, items)
-    np.testing.assert_allclose(queries, linear(params['images'], items[:, 0]), rtol=1e-4, atol=1e-5)
-    prototypes = linear(params['attributes'], dataset.attributes)
+    np.testing.assert_allclose(queries, linear(params['encoder'], items[:, 0]), rtol=1e-4, atol=1e-5)
+    prototypes = linear(params['classifier'], dataset.attributes)
     prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
-    logits = task.classify(params, queries, dataset.attributes)
+    nothing = jnp.zeros((0, 3))
+    episode = Episode(
+        nothing, jnp.zeros(0, int), queries, jnp.ones(4, int), jnp.arange(5), attributes=dataset.attributes
+    )
+    logits = task.classify(params, episode)
     np.testing.assert_allclose(logits, -squared_distances(np.asarray(queries), prototypes), rtol=1e-4)

@@ -11,7 +11,7 @@ import pytest
 
 from protojax.devices import AXIS, parallelize, place, usable_devices
 from protojax.encoders import LinearMap
-from protojax.encoders.conv4 import ConvBlock
+from protojax.encoders.conv4 import KERNEL_INITS, SCALE_INITS, ConvBlock
 from protojax.episodes import Dataset
 from protojax.tasks import few_shot_task
 from protojax.training import create_state, train_step, train_steps
@@ -31,7 +31,9 @@ class OneBlock(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = (images / 255).astype(jnp.result_type(float))
-        x = ConvBlock(4, kernels=False)(x, train=train, axis_name=axis_name)
+        x = ConvBlock(4, KERNEL_INITS['he_normal'], SCALE_INITS['ones'], kernels=False)(
+            x, train=train, axis_name=axis_name
+        )
         return x.reshape(x.shape[0], -1)
 
 

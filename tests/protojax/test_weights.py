@@ -22,7 +22,7 @@ each = pytest.mark.parametrize('name', SHOTS)
 def accuracy(weights, split, **sizes):
     """Of 1,000 episodes of a split, in percent."""
     task = few_shot_task(weights.encoder, (28, 28, 1), **sizes)
-    params = {'encoder': weights.params, 'distance': {}}
+    params = {'encoder': weights.params, 'classifier': {}}
     device = jax.devices()[:1]
     embedded = embedder(task.embed, device)(params, weights.batch_stats, Dataset(split.items, split.counts))
     return episode_scorer(task.classify, device, episodes=1000, **sizes)(params, embedded, jax.random.key(0)).accuracy
@@ -38,7 +38,7 @@ def test_they_are_those_of_a_published_run(name):
 
 @each
 def test_their_file_is_small_and_names_no_place(name):
-    path = pathlib.Path(protojax.__file__).parent / 'weights' / f'{name}.npz'
+    path = pathlib.Path(protojax.__file__).parent / 'weights' / f'{name}.safetensors'
     assert path.stat().st_size < 600_000
     assert not {'workdir', 'data_dir', 'source'} & set(load_pretrained(name).description['results']['config'])
 

@@ -90,7 +90,7 @@ def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, 
     assert 'not Omniglot' in printed[0]
     assert any('not Omniglot' in line for line in printed[2:])  # the table's title
     (workdir,) = (tmp_path / 'runs').iterdir()
-    assert workdir.name.startswith('synthetic-not-omniglot-5way-1shot-query=3-episodes=2-')
+    assert workdir.name.startswith('synthetic-not-omniglot-5way-1shot-episodes=2-query=3-')
 
 
 def test_starting_again_evaluates_the_same(finished):
@@ -116,16 +116,16 @@ def test_nothing_trained_is_an_error(tmp_path):
 def test_an_unfinished_run_is_evaluated_but_not_written(finished, tmp_path, capsys):
     workdir, results = finished
     unfinished = tmp_path / 'unfinished'
-    shutil.copytree(workdir, unfinished, ignore=shutil.ignore_patterns('results.json', 'weights.npz'))
+    shutil.copytree(workdir, unfinished, ignore=shutil.ignore_patterns('results.json', 'weights.safetensors'))
     assert driver.run(config(unfinished, evaluate_only=True), EXPERIMENT) == results
     assert 'not been trained to its end' in capsys.readouterr().out
-    assert not (unfinished / 'results.json').exists() and not (unfinished / 'weights.npz').exists()
+    assert not (unfinished / 'results.json').exists() and not (unfinished / 'weights.safetensors').exists()
 
 
 def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp_path, monkeypatch, capsys):
     workdir, results = finished
     monkeypatch.chdir(tmp_path)
-    weights = str(workdir / 'weights.npz')
+    weights = str(workdir / 'weights.safetensors')
     evaluated = driver.run(config('', weights=weights, shot=2, scale_init='ones'), EXPERIMENT)
     assert evaluated['test'] == results['test']
     assert evaluated['weights']['config'] == results['config']
@@ -140,9 +140,7 @@ def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp
 def test_weights_of_other_images_are_refused(tmp_path):
     experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
     values = {**TINY, 'workdir': str(tmp_path), 'query': 2, 'test_shot': (1,), 'weights': 'omniglot-60way-1shot'}
-    with pytest.raises(
-        ConfigError, match='--weights=omniglot-60way-1shot are of 28x28x1 images, but here they are 84x'
-    ):
+    with pytest.raises(ConfigError, match='--weights=omniglot-60way-1shot are of 28x28x1 items, but here they are 84x'):
         driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
 
 
@@ -162,8 +160,8 @@ def test_commands_of_different_experiments_share_no_folder():
         ['--recipe=modern', '--shift=0'],
         ['--model=matching', '--distance=cosine'],
         ['--weights=omniglot-60way-1shot'],
-        ['--weights=a/weights.npz'],
-        ['--weights=b/weights.npz'],
+        ['--weights=a/weights.safetensors'],
+        ['--weights=b/weights.safetensors'],
         ['--seed=1'],
     ]
     names = [driver.default_workdir(parse(omniglot.RECIPE, command), REAL, data) for command in commands]
@@ -183,7 +181,7 @@ def test_search_then_training_anew(tmp_path, capsys):
     assert search[-1]['episode'] == best + 2 * 2
     trained = [line['episode'] for line in lines(tmp_path) if line['stage'] == 'train']
     assert max(trained) == best
-    assert f'least validation loss after {best} episodes' in capsys.readouterr().out
+    assert f'lowest validation loss after {best} episodes' in capsys.readouterr().out
 
 
 def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path):
@@ -197,7 +195,9 @@ def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path):
 def test_episodes_that_do_not_fit_the_data(tmp_path):
     with pytest.raises(ConfigError, match='--way=33, but there are 32 training classes; lower --way'):
         driver.run(config(tmp_path, way=33), EXPERIMENT)
-    with pytest.raises(ConfigError, match='shot . query = 11, but the training class .* has 10 items; lower --query'):
+    with pytest.raises(
+        ConfigError, match='--shot=1 . --query=10 is 11, but the training class .* has 10 items; lower --query'
+    ):
         driver.run(config(tmp_path, query=10), EXPERIMENT)
     with pytest.raises(ConfigError, match='--test_way=17, but there are 16 test classes; lower --test_way'):
         driver.run(config(tmp_path, test_way=(5, 17)), EXPERIMENT)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from protojax.datasets import Split, miniimagenet
+from protojax.datasets import miniimagenet
 from protojax.datasets.sources import miniimagenet_files, tarballs
 from protojax.errors import DataError
 
@@ -345,23 +345,6 @@ def test_tar_bomb_is_refused(tmp_path, monkeypatch):
     )
     with pytest.raises(DataError, match='more or larger files'):
         load(tarred(tmp_path / 'source'), tmp_path / 'prepared')
-
-
-def test_channel_statistics():
-    rng = np.random.default_rng(0)
-    items, counts = rng.integers(0, 256, (3, 5, 84, 84, 3), dtype=np.uint8), np.array([5, 2, 4], np.int32)
-    mean, deviation = miniimagenet.channel_statistics(Split(items, counts, ('a', 'b', 'c')))
-    pixels = np.concatenate([own[:count].reshape(-1, 3) for own, count in zip(items, counts, strict=True)]) / 255
-    np.testing.assert_allclose(mean, pixels.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(deviation, pixels.std(0), rtol=1e-6)
-    assert mean.dtype == deviation.dtype == np.float32
-
-
-def test_images_of_padding_do_not_count():
-    items = np.zeros((1, 2, 84, 84, 3), np.uint8)
-    items[0, 0] = 255
-    mean, deviation = miniimagenet.channel_statistics(Split(items, np.array([1], np.int32), ('a',)))
-    assert mean.tolist() == [1, 1, 1] and deviation.tolist() == [0, 0, 0]
 
 
 @pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='no real data')

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
 from protojax.encoders import block as blocks
-from protojax.encoders.conv4 import scale_embeddings
 
 SMALL = Conv4(filters=8, kernels=False)  # on 16x16 images four blocks leave one pixel
 SHAPE = (16, 16, 1)
@@ -51,17 +50,17 @@ def test_conv4_is_four_blocks_on_scaled_pixels():
     jax.tree.map(np.testing.assert_array_equal, unchanged, batch_stats)
 
 
-def test_embeddings_scale_with_the_last_normalisation():
+def test_the_scale_multiplies_embeddings():
     params, batch_stats = fresh()
-    params = jax.tree.map(lambda leaf: leaf + 0.1, params)  # biases that count
     expected, _ = jitted(SMALL)(params, batch_stats, IMAGES)
-    scaled, _ = jitted(SMALL)(scale_embeddings(params, 0.125), batch_stats, IMAGES)
+    scaled, _ = jitted(SMALL.clone(scale=0.125))(params, batch_stats, IMAGES)
     np.testing.assert_array_equal(scaled, 0.125 * expected)
     assert expected.max() > 0
 
 
-def test_fresh_parameters():
-    params, batch_stats = fresh(Conv4(kernels=False), (16, 16, 3))
+def test_fresh_parameters_by_the_usual_rules():
+    encoder = Conv4(kernels=False, kernel_init='he_normal', scale_init='ones')
+    params, batch_stats = fresh(encoder, (16, 16, 3))
     for i in range(4):
         p, s = params[f'ConvBlock_{i}'], batch_stats[f'ConvBlock_{i}']
         assert (np.asarray(p['scale']) == 1).all()
@@ -73,8 +72,7 @@ def test_fresh_parameters():
 
 
 def test_fresh_parameters_as_when_the_paper_was_written():
-    encoder = Conv4(kernels=False, kernel_init='uniform', scale_init='uniform')
-    params = [fresh(encoder, (16, 16, 3))[0][f'ConvBlock_{i}'] for i in range(4)]
+    params = [fresh(Conv4(kernels=False), (16, 16, 3))[0][f'ConvBlock_{i}'] for i in range(4)]
     for i in range(4):
         kernel, bound = np.asarray(params[i]['kernel']), (9 * (64 if i else 3)) ** -0.5
         assert np.abs(kernel).max() <= bound
@@ -161,3 +159,72 @@ def test_encode_needs_no_statistics():
     embeddings, batch_stats = encode(Mean(), {}, {}, np.ones((2, 3, 3), np.float32), train=True)
     assert batch_stats == {}
     np.testing.assert_array_equal(embeddings, [[1], [1]])
+
+
+@pytest.mark.parametrize('widths', [(64, 128, 256, 512), (64, 160, 320, 640)])
+def test_size_of_resnet12(widths):
+    encoder = ResNet12(widths)
+    params, batch_stats = jax.eval_shape(
+        functools.partial(initialize, encoder, item_shape=(84, 84, 3)), jax.random.key(0)
+    )
+    images = jax.ShapeDtypeStruct((2, 84, 84, 3), jnp.uint8)
+    embeddings, _ = jax.eval_shape(functools.partial(encode, encoder), params, batch_stats, images)
+    assert embeddings.shape == (2, widths[-1])
+    channels, expected = (3, *widths), 0
+    for before, after in zip(channels[:-1], widths, strict=True):
+        expected += 9 * after * (before + 2 * after) + before * after + 4 * 2 * after  # kernels, scales and biases
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
+
+
+def test_resnet12_block_by_hand():
+    """Evaluation of a single block on random statistics, written out with NumPy."""
+    encoder = ResNet12(widths=(4,))
+    params, batch_stats = initialize(encoder, jax.random.key(0), (6, 6, 1))
+    rng = np.random.default_rng(0)
+    batch_stats = jax.tree.map(lambda s: jnp.asarray(rng.uniform(0.5, 1.5, s.shape), jnp.float32), batch_stats)
+    block, stats = params['ResidualBlock_0'], batch_stats['ResidualBlock_0']
+    images = rng.integers(0, 256, (2, 6, 6, 1), dtype=np.uint8)
+
+    def layer(x, number):
+        kernel = np.asarray(block[f'Conv_{number}']['kernel'])
+        size = kernel.shape[0]
+        padded = np.pad(x, ((0, 0), (size // 2, size // 2), (size // 2, size // 2), (0, 0)))
+        y = sum(padded[:, i : i + 6, j : j + 6] @ kernel[i, j] for i in range(size) for j in range(size))
+        mean, var = (np.asarray(stats[f'BatchNorm_{number}'][name]) for name in ('mean', 'var'))
+        return (y - mean) / np.sqrt(var + 1e-5)
+
+    leaky = lambda x: np.where(x > 0, x, 0.1 * x)  # noqa: E731
+    x = images / 255
+    shortcut = layer(x, 0)
+    x = leaky(layer(x, 1))
+    x = leaky(layer(x, 2))
+    x = leaky(layer(x, 3) + shortcut)
+    pooled = x.reshape(2, 3, 2, 3, 2, 4).max((2, 4))
+    found, _ = encode(encoder, params, batch_stats, images)
+    np.testing.assert_allclose(found, pooled.mean((1, 2)), rtol=1e-4, atol=1e-5)
+
+
+def test_resnet12_moves_its_running_statistics_in_training_alone():
+    encoder = ResNet12(widths=(4, 8))
+    params, before = initialize(encoder, jax.random.key(0), SHAPE)
+    _, after = encode(encoder, params, before, IMAGES, train=True)
+    _, unchanged = encode(encoder, params, before, IMAGES)
+    jax.tree.map(np.testing.assert_array_equal, unchanged, before)
+    assert all(np.abs(a - b).max() > 0 for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True))
+
+
+@pytest.mark.parametrize(
+    'items, hint',
+    [
+        (np.zeros((16, 16, 1), np.uint8), r'add the batch axis: items\[None\]'),
+        (np.zeros((2, 28, 28, 1), np.uint8), r'takes \[N, 16, 16, 1\]; resize'),
+        (np.zeros((2, 16, 16, 3), np.uint8), r'takes \[N, 16, 16, 1\]; resize'),
+        (np.full((2, 16, 16, 1), 0.9, np.float32), 'multiply them by 255'),
+    ],
+    ids=['no batch axis', 'another size', 'other channels', 'pixels up to 1'],
+)
+def test_wrong_items_are_told(items, hint):
+    encoder = SMALL.clone(item_shape=SHAPE)
+    with pytest.raises(ValueError, match=hint):
+        encode(encoder, *fresh(), items)
+    encode(encoder, *fresh(), IMAGES.astype(np.float32))  # floats from 0 to 255 will do

@@ -1,0 +1,157 @@
+"""What zero-shot learning makes of its inputs, and what few-shot learning puts into weights."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.running.building import (
+    augmentations,
+    build_few_shot_task,
+    build_zero_shot_task,
+    channel_statistics,
+)
+from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
+from experiments.running.driver import Run, save_weights
+from protojax.datasets import Data, Split
+from protojax.episodes import Episode
+from protojax.pretrained import load_pretrained
+
+CONFIG = ZeroShotConfig(way=4, query=2, dimensions=16)
+
+
+def split(seed, *, factor=1.0, shift=0.0, padding=0.0):
+    """Six classes with 3 items of 2 crops, in room for 5."""
+    rng = np.random.default_rng(seed)
+    items = rng.normal(size=(6, 5, 2, 7)).astype(np.float32) * np.arange(1, 8, dtype=np.float32)
+    attributes = rng.uniform(0, 100, (6, 4)).astype(np.float32)
+    items = items * factor + shift
+    items[:, 3:] = padding
+    names = tuple(f'class{k}' for k in range(6))
+    return Split(items, np.full(6, 3, np.int32), names, attributes * factor + shift)
+
+
+def problem(**change):
+    train = split(0, **change)
+    return build_zero_shot_task(CONFIG, Data('tiny', True, train, split(1, **change), None)), train
+
+
+def embedded(task, train, params):
+    """Embeddings of the training images and scores of the classes."""
+    images = task.embed(params, {}, train.items[:, :3].reshape(-1, 2, 7))
+    labels = np.repeat(np.arange(6), 3)
+    episode = Episode(images[:0], labels[:0], images, labels, np.arange(6), attributes=train.attributes)
+    return images, task.classify(params, episode)
+
+
+def test_training_starts_from_equal_scores_of_all_classes():
+    task, train = problem()
+    params, _ = task.initialize(jax.random.key(0))
+    images, logits = embedded(task, train, params)
+    assert not images.any()
+    np.testing.assert_allclose(logits, np.full((18, 6), -1), rtol=1e-5)  # prototypes have unit length
+    gradient = jax.grad(lambda p: jax.nn.log_softmax(embedded(task, train, p)[1])[:, 0].sum())(params)
+    assert np.linalg.norm(gradient['encoder']['Dense_0']['kernel']) > 1
+
+
+@pytest.mark.parametrize('change', [{'factor': 50.0}, {'shift': 20.0}, {'padding': 1e6}], ids=str)
+def test_unit_origin_and_padding_of_the_inputs_do_not_matter(change):
+    task, train = problem()
+    params, _ = task.initialize(jax.random.key(0))
+    params['encoder'] = jax.tree.map(lambda p: p + 1, params['encoder'])
+    other_task, other_train = problem(**change)
+    for ours, others in zip(embedded(task, train, params), embedded(other_task, other_train, params), strict=True):
+        np.testing.assert_allclose(others, ours, rtol=1e-3, atol=1e-3)
+
+
+def test_inputs_keep_their_relative_spread():
+    """Dimension k of the features varies k times as much as the first, and still does so when scaled."""
+    task, train = problem()
+    params, _ = task.initialize(jax.random.key(0))
+    kernel = np.eye(7, 16, dtype=np.float32)
+    images, _ = embedded(task, train, {**params, 'encoder': {'Dense_0': {'kernel': kernel, 'bias': np.zeros(16)}}})
+    expected = train.items[:, :3, 0].reshape(-1, 7).std(0)
+    np.testing.assert_allclose(images[:, :7].std(0) / images[:, 0].std(), expected / expected[0], rtol=1e-4)
+    every_crop = train.items[:, :3].reshape(-1, 7)
+    scale = np.sqrt(((every_crop - every_crop.mean(0)[None]) ** 2).mean())
+    np.testing.assert_allclose(images[:, :7].std(0), expected / scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize('mirrors, pixels', [(False, 0), (True, 0), (False, 2), (True, 2)])
+def test_flags_say_how_training_images_are_changed(mirrors, pixels):
+    image = np.zeros((1, 9, 9, 1), np.uint8)
+    image[:, 4, 2] = 255  # right of the middle when mirrored, in other rows when moved
+    rows, columns = set(), set()
+    for seed in range(50):
+        changed = image
+        for change in augmentations(FewShotConfig(mirror=mirrors, shift=pixels)):
+            changed = change(jax.random.key(seed), changed, np.zeros(1, int), way=1)
+        rows.update(np.nonzero(changed)[1].tolist())
+        columns.update(np.nonzero(changed)[2].tolist())
+    assert rows == set(range(4 - pixels, 5 + pixels))
+    assert columns >= ({2, 6} if mirrors else {2})
+    assert (max(columns) > 4) == mirrors
+
+
+@pytest.mark.parametrize('distance', ['euclidean', 'cosine'])
+def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 16, 16, 1), dtype=np.uint8)
+    classes = Split(images, np.full(4, 3, np.int32), tuple('abcd'), None)
+    data = Data('tiny', True, classes, classes, classes)
+    config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, validation_way=2)
+    config = dataclasses.replace(config, kernels='off', distance=distance, temperature=16.0)
+
+    def scores(task, params, batch_stats):
+        embeddings = task.embed(params, batch_stats, images[:, 0])
+        labels = np.arange(4)
+        return task.classify(params, Episode(embeddings, labels, embeddings, labels, labels))
+
+    task = build_few_shot_task(config, data)
+    params, batch_stats = task.initialize(jax.random.key(0))
+    run = Run(config, None, data, task, [], SimpleNamespace(path=tmp_path))
+    save_weights(run, (params, batch_stats), {'seed': 3})
+    expected = scores(task, params, batch_stats)
+    file = str(tmp_path / 'weights.safetensors')
+    weights = load_pretrained(file)
+    assert weights.description['results'] == {'seed': 3}
+    variables = {'encoder': weights.params, 'classifier': {}}, weights.batch_stats
+    again = build_few_shot_task(dataclasses.replace(config, weights=file), data)
+    np.testing.assert_allclose(scores(again, *variables), expected, rtol=1e-5, atol=1e-6)
+    plain = build_few_shot_task(dataclasses.replace(config, weights=file, temperature=1.0), data)
+    without = scores(plain, *variables)
+    np.testing.assert_allclose(without, expected * (1 if distance == 'euclidean' else 16), rtol=1e-5, atol=1e-6)
+    assert np.ptp(expected) > 0
+
+
+def test_advice_names_a_flag_that_can_help():
+    classes = Split(np.zeros((5, 10, 16, 16, 1), np.uint8), np.full(5, 10, np.int32), tuple('abcde'), None)
+    data = Data('tiny', True, classes, classes, classes)
+    fitting = {'way': 2, 'validation_way': 2, 'test_way': (2,), 'test_shot': (1,), 'test_query': 2}
+    for shot, query, advice in [
+        (25, 1, 'lower --shot$'),
+        (1, 25, 'lower --query$'),
+        (8, 8, 'lower --query or --shot$'),
+    ]:
+        with pytest.raises(ConfigError, match=advice):
+            build_few_shot_task(FewShotConfig(shot=shot, query=query, **fitting), data)
+    with pytest.raises(ConfigError, match='lower --shot and --query$'):
+        build_few_shot_task(FewShotConfig(shot=20, query=20, **fitting), data)
+
+
+def test_channel_statistics():
+    rng = np.random.default_rng(0)
+    items, counts = rng.integers(0, 256, (3, 5, 84, 84, 3), dtype=np.uint8), np.array([5, 2, 4], np.int32)
+    mean, deviation = channel_statistics(Split(items, counts, ('a', 'b', 'c')))
+    pixels = np.concatenate([own[:count].reshape(-1, 3) for own, count in zip(items, counts, strict=True)]) / 255
+    np.testing.assert_allclose(mean, pixels.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(deviation, pixels.std(0), rtol=1e-6)
+    assert mean.dtype == deviation.dtype == np.float32
+
+
+def test_images_of_padding_do_not_count():
+    items = np.zeros((1, 2, 84, 84, 3), np.uint8)
+    items[0, 0] = 255
+    mean, deviation = channel_statistics(Split(items, np.array([1], np.int32), ('a',)))
+    assert mean.tolist() == [1, 1, 1] and deviation.tolist() == [0, 0, 0]
