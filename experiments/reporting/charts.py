@@ -1,90 +1,171 @@
-"""The paper's two charts of miniImageNet as SVG, from what a table has collected: ours in colour, the paper's pale.
+"""Charts of published figures: the paper's two of miniImageNet, learning curves, and the benchmark.
 
-Every test shot is a panel, where `y(accuracy)` is a height; colours are the shots of training.
+The first two draw what a table has collected: rows with the flags of their runs and, by column, an accuracy with half
+the width of its 95 % interval, ours and the paper's.
 """
 
-WIDTH, HEIGHT, LEFT, TOP = 490, 240, 70, 40  # of a panel's upper part, and its margins
-COLOURS = {1: '#c8501e', 5: '#1f5fa8'}
-OPACITY = {'paper': 0.4, 'ours': 1.0}
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from experiments.reporting.drawing import BLUE, COLOURS, DASHES, MARKERS, ORANGE, encoded, figure, note, short, styled
+
+WIDTH = 7.2
+DISTANCES = {'cosine': 'cosine', 'euclidean': 'Euclid.'}
+MODELS = {
+    'both': ('both (they agree)', '0.6'),
+    'matching': ('matching', ORANGE),
+    'prototypical': ('prototypical', BLUE),
+}
+SHOTS = {1: (ORANGE, 's'), 5: (BLUE, 'o')}  # of training
+LINES = {'ours': {'linestyle': '-'}, 'paper': {'linestyle': '--', 'markerfacecolor': 'white'}}
+OWNERS = {'ours': 'protojax', 'paper': 'the paper'}
+SECTIONS = {
+    'omniglot': 'Omniglot,\none training {unit}',
+    'miniimagenet': 'miniImageNet,\none training {unit}',
+    'evaluation': 'evaluation,\n{unit}',
+}
 
 
-def way_chart(found):
-    """Accuracy against the training way, a line for each training shot."""
-
-    def draw(column, y):
-        for row in found['rows']:
-            run = row['runs'][0]
-            yield text(LEFT + 12 * run['way'], HEIGHT + 16, run['way'], 'middle')
-        yield text(LEFT + 12 * 17.5, HEIGHT + 32, 'training way', 'middle')
-        for shot, colour in COLOURS.items():
-            rows = [row for row in found['rows'] if row['runs'][0]['shot'] == shot]
-            for whose, opacity in OPACITY.items():
-                points = [(LEFT + 12 * row['runs'][0]['way'], row['cells'][column][whose]) for row in rows]
-                points = [(x, score) for x, score in points if score]
-                path = ' '.join(f'{x},{y(score["accuracy"]):.1f}' for x, score in points)
-                yield f'<g opacity="{opacity}"><polyline points="{path}" fill="none" stroke="{colour}"/>'
-                yield from (interval(x, score, y, colour) for x, score in points)
-                yield '</g>'
-
-    return page(found, draw, bottom=60)
-
-
+@styled
 def distance_chart(found):
-    """A bar for each model, distance, training shot and way."""
-
-    def draw(column, y):
-        for i, row in enumerate(found['rows']):
-            middle, colour = LEFT + 18 + 33 * i, COLOURS[row['runs'][0]['shot']]
-            for x, whose in ((middle, 'paper'), (middle - 12, 'ours')):
-                if score := row['cells'][column][whose]:
-                    size = f'width="12" height="{HEIGHT - y(score["accuracy"]):.1f}" opacity="{OPACITY[whose]}"'
-                    yield f'<rect x="{x}" y="{y(score["accuracy"]):.1f}" {size} fill="{colour}"/>'
-                    yield interval(x + 6, score, y, '#333')
-            name = text(0, 0, row['name'], 'end')
-            yield f'<g transform="translate({middle + 4} {HEIGHT + 12}) rotate(-60)">{name}</g>'
-
-    return page(found, draw, bottom=225)
-
-
-FIGURES = {'way': way_chart, 'distance': distance_chart}
-
-
-def page(found, draw, *, bottom):
-    """The panels side by side; `draw(column, y)` gives the marks of one."""
-    columns, height = found['columns'], HEIGHT + bottom
-    start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(columns)}" height="{height}"'
-    marks = [f'{start} font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="#fff"/>']
-    labels = set()
-    for i, column in enumerate(columns):
-        scores = [score for row in found['rows'] for score in row['cells'][column].values() if score]
-        labels.update(label for score in scores for label in score.get('labels', ()))
-        low = 5 * (min(map(lower, scores)) // 5)
-        high = 5 * (max(map(upper, scores)) // 5 + 1)
-        y = lambda accuracy, a=low, b=high: TOP + (HEIGHT - TOP) * (b - accuracy) / (b - a)  # noqa: E731
-        marks += [f'<g transform="translate({i * WIDTH} 0)">', text(LEFT, TOP - 16, f'{column} test, accuracy in %')]
-        for shot, colour in COLOURS.items():
-            marks.append(text(LEFT + 200 + 22 * shot, TOP - 16, f'{shot}-shot training', colour=colour))
-        for tick in range(int(low), int(high) + 1, 5):
-            marks.append(f'<path d="M{LEFT} {y(tick):.1f}H{WIDTH - 10}" stroke="#ddd"/>')
-            marks.append(text(LEFT - 6, y(tick) + 4, tick, 'end'))
-        marks += [*draw(column, y), '</g>']
-    caption = ['ours in full colour', "the paper's pale", '95 % intervals where known', *sorted(labels)]
-    return '\n'.join([*marks, text(LEFT, height - 8, ', '.join(caption)), '</svg>', ''])
+    """Bars by distance and training way, for both models, tested with the shot of training -> Figure."""
+    drawn = figure(3.3, WIDTH)
+    panels = drawn.subplots(1, 2, sharey=True)
+    for axes, column, shot in zip(panels, found['columns'], SHOTS, strict=True):
+        rows = [row for row in found['rows'] if row['runs'][0]['shot'] == shot]
+        groups = {}
+        for row in rows:
+            groups.setdefault((row['runs'][0]['way'], row['runs'][0]['distance']), []).append(row)
+        for place, members in enumerate(groups.values()):
+            grouped_bars(axes, place, members, column)
+        axes.set_xticks(range(len(groups)), [f'{way}-way\n{DISTANCES[distance]}' for way, distance in groups])
+        axes.set(title=f'{column} test', xlabel=f'way and distance of {shot}-shot training')
+        axes.grid(axis='y')
+    panels[0].set_ylabel('accuracy (%)')
+    models = [Patch(facecolor=colour, label=label) for label, colour in MODELS.values()]
+    whose = [Patch(label=label, **bar_look('0.3', owner)) for owner, label in OWNERS.items() if owner in owners(found)]
+    drawn.legend(handles=models + whose, loc='outside upper center', ncols=5, columnspacing=1.2)
+    note(drawn, footnote(found))
+    return drawn
 
 
-def lower(score):
-    return score['accuracy'] - (score['ci95'] or 0)
+def grouped_bars(axes, place, rows, column):
+    """The bars of one way and distance side by side, with their intervals."""
+    bars = [(row, owner, row['cells'][column][owner]) for row in rows for owner in OWNERS]
+    bars = [bar for bar in bars if bar[-1]]
+    width = 0.84 / max(len(bars), 2)
+    for number, (row, owner, score) in enumerate(bars):
+        model = 'both' if row['runs'][0]['shot'] == 1 else row['runs'][0]['model']
+        x = place + (number - (len(bars) - 1) / 2) * width
+        axes.bar(x, score['accuracy'], 0.9 * width, **bar_look(MODELS[model][1], owner))
+        axes.errorbar(x, score['accuracy'], score['ci95'] or 0, color='black', linewidth=1, capsize=2)
 
 
-def upper(score):
-    return score['accuracy'] + (score['ci95'] or 0)
+def bar_look(colour, owner):
+    """Filled for ours, hatched on white for the paper's."""
+    if owner == 'ours':
+        return {'facecolor': colour, 'edgecolor': colour}
+    return {'facecolor': 'white', 'edgecolor': colour, 'hatch': '//////'}
 
 
-def interval(x, score, y, colour):
-    """A dot with an error bar."""
-    bar = f'<path d="M{x} {y(upper(score)):.1f}V{y(lower(score)):.1f}" stroke="{colour}"/>'
-    return f'{bar}<circle cx="{x}" cy="{y(score["accuracy"]):.1f}" r="2" fill="{colour}"/>'
+@styled
+def way_chart(found):
+    """Accuracy against the training way, a line for each training shot -> Figure."""
+    drawn = figure(3.1, WIDTH)
+    panels = drawn.subplots(1, 2)
+    for axes, column in zip(panels, found['columns'], strict=True):
+        for shot, (colour, marker) in SHOTS.items():
+            rows = [row for row in found['rows'] if row['runs'][0]['shot'] == shot]
+            for owner, look in LINES.items():
+                points = [(row['runs'][0]['way'], row['cells'][column][owner]) for row in rows]
+                points = [(way, score['accuracy'], score['ci95'] or 0) for way, score in points if score]
+                if points:
+                    axes.errorbar(*zip(*points, strict=True), color=colour, marker=marker, capsize=2, **look)
+        axes.set(title=f'{column} test', xlabel='training way (classes per episode)')
+        axes.set_xticks(sorted({row['runs'][0]['way'] for row in found['rows']}))
+        axes.grid(axis='y')
+    panels[0].set_ylabel('accuracy (%)')
+    shots = [Line2D([], [], color=c, marker=m, label=f'{shot}-shot training') for shot, (c, m) in SHOTS.items()]
+    whose = [Line2D([], [], color='0.3', marker='o', label=OWNERS[o], **LINES[o]) for o in LINES if o in owners(found)]
+    drawn.legend(handles=shots + whose, loc='outside upper center', ncols=4)
+    note(drawn, footnote(found))
+    return drawn
 
 
-def text(x, y, content, anchor='start', colour='#333'):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{content}</text>'
+def owners(found):
+    """Whose figures a table has."""
+    cells = [cell for row in found['rows'] for cell in row['cells'].values()]
+    return [owner for owner in OWNERS if any(cell[owner] for cell in cells)]
+
+
+def footnote(found):
+    """What the marks mean, and what ours were measured on where that is not the paper's test."""
+    ours = [cell['ours'] for row in found['rows'] for cell in row['cells'].values() if cell['ours']]
+    labels = sorted({label for score in ours for label in score.get('labels', ())})
+    where = f'; protojax on {", ".join(labels)}' if labels else ''
+    return 'miniImageNet, 95 % intervals where known' + (where if ours else '; protojax has not been run yet')
+
+
+@styled
+def learning_curves(curves):
+    """Validation accuracy and loss by training episode: {name: [(episode, accuracy in %, loss)]} -> Figure."""
+    drawn = figure(3.0 + 0.17 * len(curves), WIDTH)
+    panels = drawn.subplots(1, 2)
+    for number, (name, points) in enumerate(curves.items()):
+        look = {'color': COLOURS[number % len(COLOURS)], 'marker': MARKERS[number % len(MARKERS)]}
+        episodes, *values = zip(*points, strict=True)
+        for axes, heights in zip(panels, values, strict=True):
+            axes.plot(episodes, heights, linestyle=DASHES[number % len(DASHES)], label=short(name, 90), **look)
+    for axes, label in zip(panels, ('validation accuracy (%)', 'validation loss (nats per query)'), strict=True):
+        axes.set(xlabel='training episodes', ylabel=label)
+        axes.grid(axis='y')
+    drawn.legend(handles=panels[0].get_lines(), loc='outside upper center', ncols=1)
+    return drawn
+
+
+@styled
+def speed_chart(benchmark):
+    """How many times the time of protojax the others take: benchmark.json -> Figure."""
+    sections = {section['section']: section for section in benchmark['sections']}
+    sections = {name: sections[name] for name in SECTIONS if name in sections}
+    names = list(dict.fromkeys(plain(row['contender']) for section in sections.values() for row in section['rows']))
+    drawn = figure(1.3 + 0.3 * len(names), WIDTH)
+    panels = drawn.subplots(1, len(sections), sharey=True, squeeze=False)[0]
+    for axes, (name, section) in zip(panels, sections.items(), strict=True):
+        for row in section['rows']:
+            ratio, place = row['ratio_to_first'], names.index(plain(row['contender']))
+            slowest = ratio * max(row['turns']) / row['seconds']
+            look = {'color': BLUE} if place == 0 else {'facecolor': 'white', 'edgecolor': ORANGE, 'hatch': '////'}
+            axes.barh(place, ratio, 0.7, **look)
+            axes.errorbar(ratio, place, xerr=[[0], [slowest - ratio]], color='black', linewidth=1, capsize=2)
+            text = f'{rounded(ratio)}×, {rounded(row["seconds"])} s'
+            axes.annotate(text, (slowest, place), (4, 0), textcoords='offset points', va='center', fontsize=8)
+        axes.set(title=SECTIONS[name].format(unit=section['unit']), xlabel='time / that of protojax')
+        axes.margins(x=0.7)
+        axes.set_xlim(0, None)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    machine = benchmark['machine']
+    versions = ', '.join(f'{name} {version}' for name, version in machine['versions'].items() if version)
+    note(
+        drawn,
+        f'{machine["processor"]}; {versions}.\nBars: best of {benchmark["rounds"]} rounds; whiskers: up to the worst',
+    )
+    return drawn
+
+
+def rounded(number):
+    """A number as text, to two digits at least."""
+    return f'{number:,.0f}' if number >= 10 else f'{number:.2g}'
+
+
+def plain(contender):
+    """A contender's name without how it was timed."""
+    return contender.partition(', each')[0]
+
+
+# Table -> what it has collected as an SVG file.
+FIGURES = {
+    'way': lambda found: encoded(way_chart(found), 'svg'),
+    'distance': lambda found: encoded(distance_chart(found), 'svg'),
+}

@@ -1,57 +1,103 @@
-"""A progress bar with time left on a terminal, and plain lines elsewhere."""
+"""A progress bar with the time left on a terminal, and plain lines now and then elsewhere. Both are tqdm's."""
 
-import shutil
+import contextlib
+import os
+import signal
 import sys
 import time
 
-LINE_SECONDS = 30  # between plain lines
+from tqdm import tqdm
+
+LINE = '{desc} {n_fmt}/{total_fmt}  {rate_noinv_fmt}  {remaining} left{postfix}'
+BAR = LINE.replace('{desc} ', '{desc} {percentage:3.0f}%|{bar}| ')
+BAR_SECONDS, LINE_SECONDS = 0.2, 30  # at least, between two states that are shown
+
+
+class Bar(tqdm):
+    monitor_interval = 0  # no thread of its own
+
+
+class Lines:
+    """A stream on which each state of a bar is a line."""
+
+    def __init__(self, stream):
+        self.write = lambda text: text.strip() and stream.write(f'{text.strip()}\n')
+        self.flush = stream.flush
 
 
 class Progress:
-    """Shows how many of the episodes are done, at what rate, the time left, and a note beside them."""
+    """Shows how many episodes are done, how many in a second, the time left, and a note beside them.
+
+    The rate is that of late and of this start. The first step does not count, as it is compiled, nor does time in which
+    the program was stopped (Ctrl-Z) or in another phase.
+    """
 
     def __init__(self, label, total, *, done=0, stream=None, quiet=False):
-        self.label, self.total, self.done, self.quiet = label, total, done, quiet
-        self.stream = stream or sys.stderr
-        self.note = ''
-        self._first, self._started, self._shown = None, 0.0, 0.0
+        stream = stream or sys.stderr
+        terminal = stream.isatty()
+        if done and not quiet:
+            print(f'{label}: resuming at episode {done}', file=stream)
+        self.note, self._seen, self._named = '', None, {'compiling'}
+        self._bar = Bar(
+            desc=label,
+            total=total or None,
+            initial=done,
+            unit='',
+            postfix='compiling',
+            file=stream if terminal else Lines(stream),
+            bar_format=BAR if terminal else LINE,
+            mininterval=BAR_SECONDS if terminal else LINE_SECONDS,
+            miniters=1,
+            smoothing=0.1,
+            ncols=columns(stream) if terminal else None,
+            disable=quiet,
+        )
+        self._stream, self._terminal = stream, terminal
 
     def __enter__(self):
+        self._before = signal.signal(signal.SIGCONT, lambda *_: self._leave_out_since(self._seen))
         return self
 
     def __exit__(self, *_):
-        self._show()
-        if self.stream.isatty() and not self.quiet:
-            self.stream.write('\n')
+        signal.signal(signal.SIGCONT, self._before)
+        self._bar.postfix = self.note
+        self._bar.close()
 
     def update(self, done, total):
         """Episodes done, and how many there will be as far as is known."""
-        self.done, self.total = done, total
-        if self._first is None:  # the rate leaves out the first step, which is compiled before it runs
-            self._first, self._started = done, time.monotonic()
-        if time.monotonic() - self._shown > (0.2 if self.stream.isatty() else LINE_SECONDS):
-            self._show()
-
-    def _show(self):
-        self._shown = time.monotonic()
-        if self.quiet:
+        if self._bar.disable:
             return
-        seen = 0 if self._first is None else self.done - self._first
-        rate = seen / max(self._shown - self._started, 1e-9)
-        left = clock((self.total - self.done) / rate) if rate > 0 else '?'
-        figures = f'{self.done}/{self.total}  {self.note}  {rate:.1f} episodes/s  {left} left'
-        if self.stream.isatty():
-            width = shutil.get_terminal_size().columns - len(self.label) - len(figures) - 6
-            filled = int(width * self.done / max(self.total, 1))
-            bar = f'[{"#" * filled}{"." * (width - filled)}] ' if width >= 8 else ''
-            self.stream.write(f'\r{self.label} {bar}{figures}\x1b[K')
-        else:
-            self.stream.write(f'{self.label} {figures}\n')
-        self.stream.flush()
+        if self._seen is None:  # the first step of this start
+            self._bar.initial = self._bar.n = self._bar.last_print_n = done
+            self._leave_out_since(self._bar.last_print_t)
+        self._bar.total, self._bar.postfix, self._seen = total, self.note, time.time()
+        if self._terminal:
+            self._bar.ncols = columns(self._stream)
+        self._bar.update(done - self._bar.n)
+
+    @contextlib.contextmanager
+    def phase(self, name):
+        """Say what is done for a while instead of episodes: on a terminal each time, in lines once."""
+        began = time.time()
+        if not self._bar.disable and (self._terminal or name not in self._named):
+            self._named.add(name)
+            self._bar.postfix = name
+            self._bar.refresh()
+        yield
+        self._leave_out_since(began)
+
+    def _leave_out_since(self, moment):
+        """Let the time since a moment not count for the rate."""
+        if not self._bar.disable and moment is not None:
+            away = time.time() - moment
+            self._bar.start_t += away
+            self._bar.last_print_t += away
+            self._seen = time.time()
 
 
-def clock(seconds):
-    """Seconds as h:mm:ss or m:ss."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{hours}:{minutes:02}:{seconds:02}' if hours else f'{minutes}:{seconds:02}'
+def columns(terminal):
+    """Columns that a line may have, the last one left free. Some terminals do not know: then 80 are most likely."""
+    try:
+        return (os.get_terminal_size(terminal.fileno()).columns or 80) - 1
+    except (OSError, ValueError):  # not one of this machine's
+        return 79

@@ -1,0 +1,79 @@
+"""How pictures look and how they are written: one style, readable in black and white and by the colour-blind.
+
+Figures are made without pyplot, so that no display is asked for and nothing is kept between pictures.
+"""
+
+import io
+import warnings
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from protojax.files import write_whole
+
+WIDTH = 5.5  # inches of a paper's text: at that width letters have their size in points
+STYLE = {
+    'font.size': 9,
+    'axes.titlesize': 9,
+    'axes.labelsize': 9,
+    'xtick.labelsize': 8,
+    'ytick.labelsize': 8,
+    'legend.fontsize': 8,
+    'legend.frameon': False,
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    'axes.linewidth': 0.8,
+    'axes.axisbelow': True,
+    'grid.color': '0.88',
+    'grid.linewidth': 0.6,
+    'lines.linewidth': 1.4,
+    'lines.markersize': 4.5,
+    'hatch.linewidth': 0.7,
+    'figure.dpi': 200,
+    'figure.constrained_layout.use': True,
+    'pdf.fonttype': 42,  # letters as letters, which publishers ask for
+    'svg.hashsalt': 'protojax',  # names of its parts do not change
+    'text.parse_math': False,  # a dollar sign in the name of a class is one
+}
+# Okabe and Ito's colours, which the colour-blind tell apart; in this order they also differ as greys.
+BLUE, ORANGE, GREEN, PINK, SKY = '#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9'
+RED = '#C8102E'  # of mistakes, which have another mark besides
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
+MARKERS = ('o', 's', '^', 'D', 'v')
+UNVARYING = {'png': {'Software': None}, 'pdf': {'CreationDate': None, 'Producer': None}, 'svg': {'Date': None}}
+DASHES = ('-', '--', '-.', ':')
+
+styled = matplotlib.rc_context(STYLE)  # decorates functions that draw
+
+
+def figure(height, width=WIDTH, layout=None):
+    """An empty figure, its sizes in inches."""
+    return Figure((width, height), layout=layout)
+
+
+@styled
+def encoded(figure, form='png'):
+    """A figure as the bytes of a file in one of UNVARYING's forms. The same figure gives the same bytes."""
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Glyph', UserWarning)  # of a script that the font lacks; a box is drawn
+        figure.savefig(stream, format=form, metadata=UNVARYING[form])
+    return stream.getvalue()
+
+
+def save(figure, path):
+    """Write a figure in the form that the name ends with."""
+    write_whole(path, encoded(figure, path.suffix.removeprefix('.')))
+
+
+def note(figure, text):
+    """A line below everything: where the data come from, what the marks mean."""
+    figure.supxlabel(text, fontsize=8, color='0.35')
+
+
+def short(name, length=24):
+    """A name without its middle where it is long, and without characters that cannot be printed."""
+    name = ''.join(letter if letter.isprintable() else ' ' for letter in name)
+    if len(name) <= length:
+        return name
+    return f'{name[: length // 2 - 1]}…{name[-(length - length // 2) :]}'
