@@ -8,8 +8,7 @@ maps image features and attributes to one space by a linear map each. CUB has no
 
 from experiments.running.building import build_zero_shot_task
 from experiments.running.config import ZeroShotConfig
-from experiments.running.driver import Experiment
-from experiments.running.startup import launch
+from experiments.running.startup import Experiment, launch
 from protojax.datasets import cub
 
 # A few hundred episodes are enough to learn the training classes by heart, so the validation loss is looked at often.

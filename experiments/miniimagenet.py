@@ -10,8 +10,7 @@ with --source.
 import dataclasses
 
 from experiments.running.config import MAIN, FewShotConfig, option
-from experiments.running.driver import Experiment
-from experiments.running.startup import launch
+from experiments.running.startup import Experiment, launch
 from protojax.datasets import miniimagenet
 
 

@@ -9,8 +9,7 @@ import dataclasses
 from typing import ClassVar
 
 from experiments.running.config import MAIN, MODEL, FewShotConfig, option
-from experiments.running.driver import Experiment
-from experiments.running.startup import launch
+from experiments.running.startup import Experiment, launch
 from protojax.datasets import omniglot
 
 # Beyond the paper, with the same encoder: what gained on the validation alphabets (experiments/RESULTS.md).

@@ -33,7 +33,7 @@ def create_state(params, batch_stats, optimizer, metrics=('loss', 'accuracy')):
     return TrainState(jnp.int32(0), params, average, batch_stats, optimizer.init(params), totals, jnp.int32(-1))
 
 
-def train_step(state, dataset, key, *, loss, optimizer, report_every, episodes=1, average_decay=0.0):
+def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episodes=1, average_decay=0.0):
     """One update from the mean gradient of some episodes, inside `parallelize` -> TrainState.
 
     A single episode is spread over the devices; of several, each device takes its share of whole ones. Episodes are

@@ -9,12 +9,14 @@ import jax
 from absl import app, logging
 
 from experiments.running import job
-from experiments.running.config import ConfigError
-from experiments.running.driver import run
+from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
+from experiments.running.driver import Experiment, run
 from experiments.running.fitting import Diverged, Interrupted
 from experiments.running.flags import define_flags, from_flags, help_text
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
+
+__all__ = ['Experiment', 'FewShotConfig', 'ZeroShotConfig', 'launch']
 
 ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
 

@@ -1,10 +1,12 @@
 """The folder of one run: its lock, its configuration, its metrics and its results.
 
-config.json      the configuration; another one is refused
-metrics.jsonl    a line per report, the same bytes however often the run was interrupted
-tensorboard/     the same for TensorBoard
-search/, train/  checkpoints of the two stages
-results.json     the final table; timing.json: how long it took, and on what
+config.json          the configuration; another one is refused
+metrics.jsonl        a line per report, the same bytes however often the run was interrupted
+tensorboard/         the same for TensorBoard
+search/, train/      checkpoints of the two stages
+results.json         the final table
+weights.safetensors  what was learned, for protojax.load_pretrained
+timing.json          how long it took, and on what
 """
 
 import contextlib

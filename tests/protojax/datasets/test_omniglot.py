@@ -468,7 +468,7 @@ def test_full_disk(load, source, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(load(source=source).train.names) == 5
-    assert os.listdir(tmp_path / 'prepared/omniglot_characters/antialias/') != []
+    assert not list((tmp_path / 'prepared').rglob(f'{preparing.TEMPORARY}*'))  # nothing of the failed attempt is left
 
 
 def test_data_dir_that_cannot_be_made(load, source, tmp_path):

@@ -33,8 +33,8 @@ def test_images_of_shapes_all_differ():
     assert len(np.unique(images, axis=0)) == len(images)
 
 
-def test_classes_of_shapes_differ_in_what_they_show():
-    """A shape covers what its outline says: the mean over its images stands out from the backdrop in its own hue."""
+def test_a_shape_covers_what_its_outline_says():
+    """A four-pointed star covers its middle, reaches to radius 1 at its points, and not as far between them."""
     kind = shapes_module.draw_kind(np.random.default_rng(0))._replace(corners=4, depth=0.3, stretch=1.0)
     angle = np.linspace(0, 2 * np.pi, 8, endpoint=False)
     u, v = np.cos(angle), np.sin(angle)

@@ -1,0 +1,65 @@
+"""The README's snippets run as they stand there, each in a process of its own as a user would try it."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+SNIPPETS = re.findall(r'^```python\n(.*?)^```$', (ROOT / 'README.md').read_text(), re.MULTILINE | re.DOTALL)
+TRAINED = """
+import jax, numpy as np
+images = np.random.default_rng(0).integers(0, 256, (8, 12, 28, 28, 1), np.uint8)
+dataset = protojax.Dataset(images, np.full(8, 12, np.int32))
+params, batch_stats = task.initialize(jax.random.key(0))
+(value, _), gradients = jax.value_and_grad(task.loss, has_aux=True)(params, batch_stats, dataset, jax.random.key(1))
+assert np.isfinite(value) and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+assert any(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradients))
+"""
+
+
+def start(folder, *command):
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def snippet(word):
+    (found,) = [code for code in SNIPPETS if word in code]
+    return found
+
+
+def test_predictions_of_the_first_snippet(tmp_path):
+    ended = start(tmp_path, '-c', snippet('prototypical(weights'))
+    assert ended.returncode == 0, ended.stderr
+    predicted = [int(label) for label in re.findall(r'\d+', ended.stdout)]
+    per_class = len(predicted) // 5
+    right = sum(label == place // per_class for place, label in enumerate(predicted))
+    assert right > 0.8 * len(predicted)
+
+
+def test_the_training_loop(tmp_path):
+    ended = start(tmp_path, '-c', snippet('train_step'))
+    assert ended.returncode == 0, ended.stderr
+    accuracy = float(re.search(r'accuracy=([\d.]+)', ended.stdout)[1])
+    assert accuracy > 40  # by chance: 20
+    assert len(snippet('train_step').strip().splitlines()) <= 18
+
+
+@pytest.mark.parametrize('word', ['manhattan', 'class Small', 'soft_k_means'])
+def test_what_extends_it_learns(tmp_path, word):
+    ended = start(tmp_path, '-c', snippet(word) + TRAINED)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_data_set_of_ones_own_is_a_program(tmp_path):
+    (tmp_path / 'mine.py').write_text(snippet("Experiment('mine'"))
+    flags = ['--episodes=4', '--log_every=2', '--validate_every=2', '--validation_episodes=5', '--test_episodes=5']
+    ended = start(tmp_path, 'mine.py', *flags, '--workdir=run', '--test_shot=1')
+    assert ended.returncode == 0, ended.stderr
+    assert 'Accuracy on the test classes of noise' in ended.stdout
+    assert (tmp_path / 'run' / 'weights.safetensors').exists()
