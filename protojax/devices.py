@@ -5,6 +5,8 @@ how many there are.
 """
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,20 +16,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 AXIS = 'devices'
 
 
-def parallelize(function, devices, *, donate=False):
+def parallelize(function: Callable, devices: Sequence[jax.Device], *, donate: bool = False) -> Callable:
     """`function(state, *args)` on each device of AXIS, with the same values going in and coming out everywhere.
 
     The function finds its part of the work by `lax.axis_index(AXIS)` and reduces what it returns over AXIS. With
     `donate` the buffers of `state` are reused for the result.
     """
-    mapped = jax.pmap(
-        lambda _, state, args: function(state, *args),
-        axis_name=AXIS,
-        in_axes=(0, None, None),
-        out_axes=None,
-        devices=devices,
-        donate_argnums=(1,) if donate else (),
-    )
+    mapped = pmapped(function, devices, donate=donate)
     if jax.process_count() == 1 and devices[0].platform == 'cpu':
         # Only jit takes options for one program.
         mapped = jax.jit(mapped, compiler_options=cpu_compiler_options(), donate_argnums=(1,) if donate else ())
@@ -36,8 +31,20 @@ def parallelize(function, devices, *, donate=False):
     return lambda state, *args: mapped(places, state, args)
 
 
+def pmapped(function: Callable, devices: Sequence[jax.Device], *, donate: bool = False) -> Callable:
+    """`function` as a function of the devices' places, the state and a tuple of the other arguments."""
+    return jax.pmap(
+        lambda _, state, args: function(state, *args),
+        axis_name=AXIS,
+        in_axes=(0, None, None),
+        out_axes=None,
+        devices=devices,
+        donate_argnums=(1,) if donate else (),
+    )
+
+
 @functools.cache
-def cpu_compiler_options():
+def cpu_compiler_options() -> dict[str, str]:
     """Options for XLA, whose first choice of convolutions runs on one thread; empty where it has no such option."""
     options = {'xla_cpu_experimental_ynn_fusion_type': ''}
     try:
@@ -47,7 +54,7 @@ def cpu_compiler_options():
     return options
 
 
-def place(tree, devices):
+def place(tree: Any, devices: Sequence[jax.Device]) -> Any:
     """The arrays of a tree on every device, so that no later call moves them again."""
     if jax.process_count() == 1:  # holds one copy less on the way than the general form
         # An array that is on one of several devices would lend them its buffer, even with may_alias=False.
@@ -56,7 +63,7 @@ def place(tree, devices):
     return parallelize(lambda arrays: arrays, devices)(tree)
 
 
-def usable_devices(pieces):
+def usable_devices(pieces: int) -> list[jax.Device]:
     """As many devices as can share this many pieces of work evenly, the same number of each process."""
     per_process = min(len(jax.local_devices(process_index=i)) for i in range(jax.process_count()))
     processes = jax.process_count()
@@ -66,7 +73,7 @@ def usable_devices(pieces):
     return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:share]]
 
 
-def spread(encode, items):
+def spread(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
     """Embed items, each device of AXIS its part of them, and collect the result: [N, ...] -> [N, D], statistics."""
     share = items.shape[0] // lax.axis_size(AXIS)
     mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * share, share)

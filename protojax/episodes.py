@@ -37,30 +37,52 @@ class Episode(NamedTuple):
         return self.classes.shape[0]
 
 
-def sample_episode(key: jax.Array, dataset: Dataset, *, way: int, shot: int, query: int, unlabeled: int = 0) -> Episode:
+class Drawn(NamedTuple):
+    """The items of one episode, gathered before it is needed: for data sets that are not on the device."""
+
+    items: jax.Array  # [way, shot + query + unlabeled, ...]
+    classes: jax.Array  # int32 [way]
+    attributes: jax.Array | None = None  # [way, A]
+
+
+def sample_episode(
+    key: jax.Array, dataset: Dataset | Drawn, *, way: int, shot: int, query: int, unlabeled: int = 0
+) -> Episode:
     """Draw `way` classes and, of each, `shot` support, `query` query and `unlabeled` examples, all without replacement.
 
     Every chosen class must have at least shot + query + unlabeled items; whoever loads the data checks that.
     """
-    # All random bits at once: the generator is most of what has to be compiled.
-    bits = jax.random.bits(key, (way, 1 + shot + query + unlabeled), 'uint32')
-    classes = _choose(bits[:, 0], dataset.counts.shape[0])
-    chosen = jax.vmap(_choose)(bits[:, 1:], dataset.counts[classes])
+    drawn = dataset
+    if isinstance(dataset, Dataset):
+        drawn = gather(dataset, *draw(key, dataset.counts, way=way, items=shot + query + unlabeled))
 
-    def gather(places):  # [way, n] -> [way * n, ...]
-        items = dataset.items[classes[:, None], places]
+    def flat(items):  # [way, n, ...] -> [way * n, ...]
         return items.reshape(-1, *items.shape[2:])
 
     labels = jnp.arange(way, dtype=jnp.int32)
     return Episode(
-        support=gather(chosen[:, :shot]),
+        support=flat(drawn.items[:, :shot]),
         support_labels=jnp.repeat(labels, shot),
-        query=gather(chosen[:, shot : shot + query]),
+        query=flat(drawn.items[:, shot : shot + query]),
         query_labels=jnp.repeat(labels, query),
-        classes=classes,
-        unlabeled=gather(chosen[:, shot + query :]) if unlabeled else None,
-        attributes=None if dataset.attributes is None else dataset.attributes[classes],
+        classes=drawn.classes,
+        unlabeled=flat(drawn.items[:, shot + query :]) if unlabeled else None,
+        attributes=drawn.attributes,
     )
+
+
+def draw(key: jax.Array, counts: jax.Array, *, way: int, items: int) -> tuple[jax.Array, jax.Array]:
+    """Places of an episode in a data set with so many items in each class: [L] -> [way], [way, items]."""
+    # All random bits at once: the generator is most of what has to be compiled.
+    bits = jax.random.bits(key, (way, 1 + items), 'uint32')
+    classes = _choose(bits[:, 0], counts.shape[0])
+    return classes, jax.vmap(_choose)(bits[:, 1:], counts[classes])
+
+
+def gather(dataset: Dataset, classes: jax.Array, places: jax.Array) -> Drawn:
+    """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n] -> Drawn."""
+    attributes = None if dataset.attributes is None else dataset.attributes[classes]
+    return Drawn(dataset.items[classes[:, None], places], classes, attributes)
 
 
 def _choose(bits, count):

@@ -16,6 +16,7 @@ from jax import lax
 from protojax import classifiers
 from protojax.devices import AXIS, parallelize
 from protojax.episodes import Dataset, Episode, sample_episode
+from protojax.hosted import chunks
 
 EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
 
@@ -34,7 +35,8 @@ def embedder(
 ) -> Callable[..., Dataset]:
     """A function that embeds a whole data set: params, batch_stats, Dataset -> Dataset of embeddings.
 
-    `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time.
+    `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time. Items that are NumPy
+    arrays, or mapped files, are brought to the devices piece by piece.
     """
 
     def embed_part(variables, items, start):
@@ -43,12 +45,20 @@ def embedder(
         embeddings = embed(*variables, flat[places % flat.shape[0]])  # the last part begins again at the front
         return lax.all_gather(embeddings, AXIS, tiled=True)
 
-    embed_part = parallelize(embed_part, devices)
+    def embed_chunk(variables, items):
+        mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * batch_size, batch_size)
+        return lax.all_gather(embed(*variables, mine), AXIS, tiled=True)
+
+    embed_part, embed_chunk = (parallelize(function, devices) for function in (embed_part, embed_chunk))
 
     def embed_all(params, batch_stats, dataset):
         classes, size = dataset.items.shape[:2]
-        starts = range(0, classes * size, batch_size * len(devices))
-        parts = [embed_part((params, batch_stats), dataset.items, np.int32(start)) for start in starts]
+        at_once = batch_size * len(devices)
+        if isinstance(dataset.items, jax.Array):
+            starts = range(0, classes * size, at_once)
+            parts = [embed_part((params, batch_stats), dataset.items, np.int32(start)) for start in starts]
+        else:
+            parts = [embed_chunk((params, batch_stats), chunk) for chunk in chunks(dataset.items, at_once)]
         embeddings = np.concatenate(parts)[: classes * size].reshape(classes, size, -1)
         return dataset._replace(items=embeddings)
 

@@ -12,6 +12,7 @@ import optax
 from jax import lax
 
 from protojax.devices import AXIS
+from protojax.episodes import Drawn
 
 
 class TrainState(NamedTuple):
@@ -39,7 +40,8 @@ def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episod
     A single episode is spread over the devices; of several, each device takes its share of whole ones. Episodes are
     numbered through the whole training, so the number of devices does not change which ones are seen. After every
     `report_every` steps the totals are those of the steps since the last report. The average of the parameters forgets
-    by `average_decay`; with 0 it is the parameters.
+    by `average_decay`; with 0 it is the parameters. `dataset` may also be what `protojax.hosted` has drawn for
+    this step.
     """
     devices = lax.axis_size(AXIS)
     if episodes == 1:
@@ -49,7 +51,10 @@ def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episod
         share = episodes // devices
         numbers = state.step * episodes + lax.axis_index(AXIS) * share + jnp.arange(share)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-        per_episode = jax.vmap(lambda k: _gradients(loss, state, dataset, k))(keys)
+        axis, mine = None, dataset
+        if isinstance(dataset, Drawn):
+            axis, mine = 0, jax.tree.map(lambda x: _share(x, share), dataset)
+        per_episode = jax.vmap(lambda k, d: _gradients(loss, state, d, k), (0, axis))(keys, mine)
         gradients, (batch_stats, metrics) = jax.tree.map(lambda x: x.mean(0), per_episode)
     # pmap's sum over devices is its own transpose: each device holds the gradient of all devices' losses with respect
     # to its own copy of the parameters, and the mean over devices is the gradient of the mean loss.
@@ -76,6 +81,11 @@ def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episod
 def train_steps(state, dataset, key, *, steps, **options):
     """Several updates in one dispatch. Slow on CPU, where XLA compiles convolution gradients in a loop badly."""
     return lax.scan(lambda s, _: (train_step(s, dataset, key, **options), None), state, length=steps)[0]
+
+
+def _share(array, size):
+    """The part of an array that this device works on, of several episodes whole ones."""
+    return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)
 
 
 def _gradients(loss, state, dataset, key, **options):

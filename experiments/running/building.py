@@ -116,7 +116,7 @@ def center_and_scale(vectors):
 
 def devices_for(config):
     """The devices that share the work of a step."""
-    items = config.way * (getattr(config, 'shot', 0) + config.query)
+    items = config.way * config.items_per_class
     try:
         return usable_devices(items if config.episodes_per_step == 1 else config.episodes_per_step)
     except ValueError as error:

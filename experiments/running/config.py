@@ -116,6 +116,14 @@ class Config:
     data_dir: str = option(
         '', 'Folder of the prepared data (default: ~/tensorflow_datasets).', group=RUN, identity=False
     )
+    placement: str = option(
+        'auto',
+        'Where the data set lies during training: on the "device", on the "host", from where episodes are brought to '
+        'the device one by one, or "auto": on the device if it takes less than half of its memory.',
+        group=MACHINE,
+        choices=('auto', 'device', 'host'),
+        identity=False,
+    )
     precision: str = option(
         'float32',
         "Type of the encoder's activations; everything else stays float32.",
@@ -141,6 +149,11 @@ class Config:
         0, 'Processes in the job (0: one, or what a TPU pod says).', group=MACHINE, minimum=0, identity=False
     )
     process_id: int = option(0, 'Number of this process in the job.', group=MACHINE, minimum=0, identity=False)
+
+    @property
+    def items_per_class(self):
+        """Items of each class in a training episode."""
+        return self.query
 
     def resolved(self):
         """The config with every value filled in that depends on others."""
@@ -236,6 +249,10 @@ class FewShotConfig(Config):
     validation_episodes: int = option(
         500, 'Episodes per evaluation on the validation classes.', group=STOPPING, minimum=1
     )
+
+    @property
+    def items_per_class(self):
+        return self.shot + self.query
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,6 +1,7 @@
 """Runs an experiment from the data to the results: load, train or go on training, evaluate, write down."""
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from experiments.running.evaluating import evaluators
 from experiments.running.fitting import adam, fit, fresh_fit
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, writing
+from protojax import hosted
 from protojax.checkpoints import Checkpoints
 from protojax.datasets import Data
 from protojax.devices import place
@@ -84,7 +86,7 @@ def train(run, stop):
     options = {'devices': devices, 'workdir': run.workdir, 'stop': stop}
     episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
-        training, validation = (place(on_host(split), devices) for split in (data.train, data.validation))
+        training, validation = (placed(run, split) for split in (data.train, data.validation))
         validate, _ = evaluators(config, run.task, devices)
         search = fit(
             config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
@@ -94,7 +96,7 @@ def train(run, stop):
             return best.params, best.batch_stats
         episodes = max(int(best.step), 1) * config.episodes_per_step
         say(f'lowest validation loss after {episodes} episodes; training anew on train+validation for as long')
-    training = place(on_host(*known_splits(config, data)), devices)
+    training = placed(run, *known_splits(config, data))
     state = fit(config, run.task, training, stage='train', episodes=episodes, **options).state
     return state.average, state.batch_stats
 
@@ -117,7 +119,7 @@ def evaluate(run, variables, *, whole=True, origin=None):
     config, workdir = run.config, run.workdir
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
     _, test = evaluators(config, run.task, run.devices)
-    results = report.results(config, run.data, test(*variables, place(on_host(split), run.devices)), origin)
+    results = report.results(config, run.data, test(*variables, placed(run, split)), origin)
     say(report.table(results, run.experiment.paper(results['config'] if origin is None else origin['config'])))
     if not whole:
         say('This run has not been trained to its end, so its results.json is not written.')
@@ -158,19 +160,27 @@ def known_splits(config, data):
     return [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
 
 
-def on_host(*splits):
-    """Splits as one data set: their classes one after the other."""
-    first = splits[0]
-    if len(splits) == 1:
-        return Dataset(first.items, first.counts, first.attributes)
-    classes, size = sum(len(s.counts) for s in splits), max(s.items.shape[1] for s in splits)
-    items = np.zeros((classes, size, *first.items.shape[2:]), first.items.dtype)
-    begin = 0
-    for split in splits:  # filled in place, as a large data set should not be in memory more often than it must
-        items[begin : begin + len(split.counts), : split.items.shape[1]] = split.items
-        begin += len(split.counts)
-    attributes = None if first.attributes is None else np.concatenate([s.attributes for s in splits])
-    return Dataset(items, np.concatenate([s.counts for s in splits]), attributes)
+def placed(run, *splits):
+    """Splits as one data set, their classes one after the other, on the devices or on the host."""
+    counts = np.concatenate([split.counts for split in splits])
+    attributes = None if splits[0].attributes is None else np.concatenate([split.attributes for split in splits])
+    joined = splits[0].items if len(splits) == 1 else hosted.Joined([split.items for split in splits])
+    size = math.prod(joined.shape) * joined.dtype.itemsize
+    if run.config.placement == 'host' or (run.config.placement == 'auto' and size > memory(run.devices[0]) / 2):
+        return Dataset(joined, counts, attributes)
+    if len(splits) > 1:
+        joined = np.zeros(joined.shape, joined.dtype)
+        begin = 0
+        for split in splits:  # filled in place, as a large data set should not be in memory more often than it must
+            joined[begin : begin + len(split.counts), : split.items.shape[1]] = split.items
+            begin += len(split.counts)
+    return place(Dataset(joined, counts, attributes), run.devices)
+
+
+def memory(device):
+    """Bytes of a device's memory, or of the machine's where the device does not tell."""
+    told = device.memory_stats() or {}
+    return told.get('bytes_limit') or os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def describe(data):

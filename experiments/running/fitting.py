@@ -1,5 +1,6 @@
 """The training loop: from a fresh state or a checkpoint to the end of one stage."""
 
+import itertools
 import math
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,8 +11,10 @@ import optax
 
 from experiments.running.progress import Progress
 from experiments.running.workdir import Metrics
+from protojax import hosted
 from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
+from protojax.episodes import Dataset
 from protojax.training import TrainState, create_state, train_step, train_steps
 
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
@@ -56,6 +59,11 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
     saved, metrics = step, Metrics(workdir, stage, step * per_step)
     advance = stepper(config, task.loss, optimizer, devices)
 
+    feed = itertools.repeat(dataset)
+    if not isinstance(dataset.items, jax.Array):
+        sizes = {'way': config.way, 'items': config.items_per_class, 'per_step': per_step}
+        feed = hosted.episodes(dataset, episode_key, step, **sizes)
+
     def due(interval):
         return step % (interval // per_step) == 0
 
@@ -65,7 +73,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
 
     with Progress(stage, episodes, done=step * per_step, quiet=not workdir.writes) as bar:
         while not finished():
-            state, step = advance(state, step, episodes, dataset, episode_key)
+            state, step = advance(state, step, episodes, next(feed), episode_key)
             if due(config.log_every):
                 means = {name: float(total) * per_step / config.log_every for name, total in state.totals.items()}
                 check_finite(state, per_step, saved)
@@ -124,7 +132,8 @@ def stepper(config, loss, optimizer, devices):
     many = parallelize(partial(train_steps, steps=at_once, **options), devices, donate=True)
 
     def advance(state, step, episodes, dataset, key):
-        if devices[0].platform != 'cpu' and (not episodes or step + at_once <= episodes // per_step):
+        many_fit = devices[0].platform != 'cpu' and isinstance(dataset, Dataset)
+        if many_fit and (not episodes or step + at_once <= episodes // per_step):
             return many(state, dataset, key), step + at_once
         state = one(state, dataset, key)
         if step % STEPS_AHEAD == 0:

@@ -100,6 +100,13 @@ def test_starting_again_evaluates_the_same(finished):
     assert len(lines(workdir)) == 3
 
 
+def test_data_on_the_host_give_the_same_run(finished, tmp_path):
+    workdir, results = finished
+    assert driver.run(config(tmp_path, placement='host'), EXPERIMENT) == results
+    for ours, theirs in zip(final_params(tmp_path), final_params(workdir), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_another_configuration_is_refused(finished):
     workdir, _ = finished
     with pytest.raises(WorkdirError, match=r'shot \(1 there, 2 now\)'):
