@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ERRORS = {
     'zero': (['--way=0'], '--way=0 is too small'),
     'negative': (['--query=-3'], '--query=-3 is too small'),

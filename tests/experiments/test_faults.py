@@ -20,6 +20,8 @@ from experiments.running.workdir import WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.errors import CheckpointError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def command(tmp_path_factory):

@@ -17,6 +17,8 @@ from experiments import faults
 from experiments.running.config import ConfigError
 from experiments.running.job import join
 
+pytestmark = pytest.mark.slow
+
 # A small learning rate, as Adam makes steps of it even from gradients that are zero but for rounding.
 FLAGS = ['--noretrain', '--episodes=16', '--learning_rate=0.001']
 FIFTY_STEPS = [sys.executable, tiny.__file__.replace('tiny', 'fifty_steps')]
