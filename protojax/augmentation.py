@@ -29,6 +29,12 @@ def mirror(key: Array, images: Array, labels: Array, *, way: int) -> Array:
     return jnp.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
 
 
+def flip(key: Array, images: Array, labels: Array, *, way: int) -> Array:
+    """Each image with a chance of one half as its mirror image, on its own: [N, H, W, C]."""
+    flipped = jax.random.bernoulli(key, 0.5, (len(images), 1, 1, 1))
+    return jnp.where(flipped, images[:, :, ::-1], images)
+
+
 def shift(key: Array, images: Array, labels: Array, *, way: int, pixels: int) -> Array:
     """Each image moved by up to so many whole pixels along each axis; what comes in from outside is 0: [N, H, W, C]."""
     # By whole pixels, as anything finer would blur training images alone.
@@ -36,3 +42,16 @@ def shift(key: Array, images: Array, labels: Array, *, way: int, pixels: int) ->
     corners = jax.random.randint(key, (len(images), 2), 0, 2 * pixels + 1)
     cut = lambda image, corner: jax.lax.dynamic_slice(image, (*corner, 0), images.shape[1:])  # noqa: E731
     return jax.vmap(cut)(padded, corners)
+
+
+def jitter(key: Array, images: Array, labels: Array, *, way: int, strength: float) -> Array:
+    """Brightness, contrast and saturation of each image multiplied by factors in 1 +- strength: [N, H, W, C].
+
+    Pixels stay between 0 and 255 and become floats.
+    """
+    low, high = 1 - strength, 1 + strength
+    brightness, contrast, saturation = jax.random.uniform(key, (3, len(images), 1, 1, 1), minval=low, maxval=high)
+    images = brightness * images
+    images = contrast * images + (1 - contrast) * images.mean((1, 2, 3), keepdims=True)
+    images = saturation * images + (1 - saturation) * images.mean(3, keepdims=True)
+    return jnp.clip(images, 0, 255)

@@ -4,6 +4,7 @@ A loss is a function `loss(params, batch_stats, dataset, key, *, axis_name=None)
 that draws its episode from the key. With an axis name it may spread the episode over the devices of that axis.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import optax
 from jax import lax
 
 from protojax.devices import AXIS
-from protojax.episodes import Drawn
+from protojax.episodes import Dataset, Drawn
 
 
 class TrainState(NamedTuple):
@@ -27,14 +28,29 @@ class TrainState(NamedTuple):
     failed_at: jax.Array  # int32 [], the first step whose loss or update was not finite, or -1
 
 
-def create_state(params, batch_stats, optimizer, metrics=('loss', 'accuracy')):
+def create_state(
+    params: Any,
+    batch_stats: Any,
+    optimizer: optax.GradientTransformation,
+    metrics: Sequence[str] = ('loss', 'accuracy'),
+) -> TrainState:
     """The state before the first update."""
     totals = {name: jnp.float32(0) for name in metrics}
     average = jax.tree.map(jnp.copy, params)  # buffers of its own, as the state is donated
     return TrainState(jnp.int32(0), params, average, batch_stats, optimizer.init(params), totals, jnp.int32(-1))
 
 
-def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episodes=1, average_decay=0.0):
+def train_step(
+    state: TrainState,
+    dataset: Dataset | Drawn,
+    key: jax.Array,
+    *,
+    loss: Callable[..., Any],
+    optimizer: optax.GradientTransformation,
+    report_every: int = 100,
+    episodes: int = 1,
+    average_decay: float = 0.0,
+) -> TrainState:
     """One update from the mean gradient of some episodes, inside `parallelize` -> TrainState.
 
     A single episode is spread over the devices; of several, each device takes its share of whole ones. Episodes are
@@ -78,7 +94,7 @@ def train_step(state, dataset, key, *, loss, optimizer, report_every=100, episod
     )
 
 
-def train_steps(state, dataset, key, *, steps, **options):
+def train_steps(state: TrainState, dataset: Dataset, key: jax.Array, *, steps: int, **options) -> TrainState:
     """Several updates in one dispatch. Slow on CPU, where XLA compiles convolution gradients in a loop badly."""
     return lax.scan(lambda s, _: (train_step(s, dataset, key, **options), None), state, length=steps)[0]
 

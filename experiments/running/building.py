@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.running.config import ConfigError
 from protojax import classifiers, distances
-from protojax.augmentation import mirror, shift
+from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.devices import usable_devices
 from protojax.encoders import Conv4, LinearMap, ResNet12
 from protojax.pretrained import load_pretrained
@@ -63,8 +63,13 @@ def classifier(config):
 
 def augmentations(config):
     """What is done to the images of training episodes."""
-    chosen = [mirror] if config.mirror else []
-    return chosen + ([partial(shift, pixels=config.shift)] if config.shift else [])
+    available = {
+        mirror: config.mirror,
+        flip: config.flip,
+        partial(shift, pixels=config.shift): config.shift,
+        partial(jitter, strength=config.jitter): config.jitter,
+    }
+    return [augmentation for augmentation, wanted in available.items() if wanted]
 
 
 def matching_weights(config, item_shape):

@@ -240,6 +240,14 @@ class FewShotConfig(Config):
         group=TRAINING,
         minimum=0,
     )
+    flip: bool = option(
+        False, 'Mirror each training image with probability one half, on its own. Paper: no.', group=TRAINING
+    )
+    jitter: float = option(
+        0.0,
+        'Multiply brightness, contrast and saturation of each training image by factors in 1 +- this. Paper: 0.',
+        group=TRAINING,
+    )
     test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
     test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
     test_query: int = option(
@@ -258,6 +266,8 @@ class FewShotConfig(Config):
         super().__post_init__()
         if self.temperature <= 0:
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
+        if not 0 <= self.jitter < 1:
+            raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
             raise ConfigError(f'--test_way={self.test_way} must be 2 or more, --test_shot={self.test_shot} 1 or more')
         if self.prototypes_per_class > self.shot:

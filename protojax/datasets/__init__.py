@@ -17,7 +17,9 @@ class Split(NamedTuple):
     attributes: np.ndarray | None = None  # float32 [classes, A], where classes come with meta-data (CUB)
 
     @classmethod
-    def from_classes(cls, classes: Mapping[str, np.ndarray], attributes: Mapping[str, np.ndarray] | None = None):
+    def from_classes(
+        cls, classes: Mapping[str, np.ndarray], attributes: Mapping[str, np.ndarray] | None = None
+    ) -> 'Split':
         """A split of classes by name, each an array of its items [n, ...], padded to the size of the largest."""
         if len({np.shape(items)[1:] for items in classes.values()}) != 1:
             raise DataError(f'items of different shapes: {sorted({np.shape(v)[1:] for v in classes.values()})}')

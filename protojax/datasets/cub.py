@@ -19,8 +19,6 @@ from protojax.datasets.sources import cub_forms as cub_sources
 from protojax.datasets.synthetic.birds import birds
 from protojax.errors import DataError, Missing
 
-MIDDLE_CROP = 0  # items[..., MIDDLE_CROP, :]; the first of Reed et al.'s ten crops, the one that they evaluate on
-
 
 def load(
     *, data: str = 'auto', source: str | os.PathLike | None = None, data_dir: str | os.PathLike | None = None

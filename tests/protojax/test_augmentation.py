@@ -53,6 +53,30 @@ def test_what_comes_in_from_outside_is_blank():
     assert (moved[:, 1:-1, 1:-1] == 255).all()
 
 
+def test_flips_are_of_single_images():
+    flipped = np.asarray(augmentation.flip(jax.random.key(0), IMAGES, LABELS, way=6))
+    mirrored = [np.array_equal(after, before[:, ::-1]) for before, after in zip(IMAGES, flipped, strict=True)]
+    assert 4 < sum(mirrored) < 20
+    assert len({tuple(mirrored[4 * k : 4 * k + 4]) for k in range(6)}) > 2  # not all of a class alike
+    assert all(m or np.array_equal(a, b) for m, a, b in zip(mirrored, IMAGES, flipped, strict=True))
+
+
+def test_jitter_by_hand():
+    images = np.random.default_rng(1).integers(40, 60, (3, 4, 4, 3), np.uint8)
+    found = np.asarray(augmentation.jitter(jax.random.key(2), images, np.zeros(3, int), way=1, strength=0.4))
+    factors = np.asarray(jax.random.uniform(jax.random.key(2), (3, 3, 1, 1, 1), minval=0.6, maxval=1.4))
+    for image, after, (brightness, contrast, saturation) in zip(images, found, factors.reshape(3, 3).T, strict=True):
+        x = brightness * image
+        x = x.mean() + contrast * (x - x.mean())
+        grey = x.mean(-1, keepdims=True)
+        np.testing.assert_allclose(after, grey + saturation * (x - grey), rtol=1e-4)
+    assert np.ptp(factors) > 0.1
+    bright = augmentation.jitter(
+        jax.random.key(2), np.full((9, 4, 4, 3), 250, np.uint8), LABELS[:9], way=6, strength=0.4
+    )
+    assert bright.max() == 255
+
+
 def test_each_change_has_random_numbers_of_its_own():
     def noise(key, images, labels, *, way):
         noises.append(np.asarray(jax.random.normal(key, (3,))))
