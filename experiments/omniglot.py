@@ -45,24 +45,6 @@ class OmniglotConfig(FewShotConfig):
 
 RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20)
 
-COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
-
-# The table on training way and shot (appendix): way and shot -> accuracies in those columns.
-PAPER = {
-    (5, 1): ('97.4', '99.3', '92.0', '97.8'),
-    (20, 1): ('98.7', '99.6', '95.4', '98.8'),
-    (60, 1): ('98.8', '99.7', '96.0', '99.0'),
-    (5, 5): ('96.9', '99.3', '90.7', '97.8'),
-    (20, 5): ('98.1', '99.6', '94.1', '98.7'),
-    (60, 5): ('98.5', '99.7', '94.7', '98.9'),
-}
-
-
-def paper(trained):
-    """The paper's figures of the model that was trained as these values say."""
-    model = trained.get('way'), trained.get('shot')
-    return next((dict(zip(COLUMNS, row, strict=True)) for known, row in PAPER.items() if known == model), {})
-
 
 def load(config):
     return omniglot.load(
@@ -77,7 +59,6 @@ EXPERIMENT = Experiment(
     name='omniglot',
     recipe=RECIPE,
     load=load,
-    paper=paper,
     stand_in_episodes=1000,
 )
 

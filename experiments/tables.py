@@ -5,28 +5,25 @@
     python -m experiments.tables --table=way --data=synthetic --episodes=100 -- --validation_episodes=50
 
 A run lies in <runs>/<data set>/<flags>/seed<n>, so tables share runs and an interrupted table goes on where it was.
-Markdown, JSON and, for two tables, a figure are written to <runs>. What follows -- is passed on to every command.
+Markdown, JSON and, for two tables, a chart are written to <runs>. What follows -- is passed on to every command.
 """
 
 import json
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from absl import app, flags
 
-from experiments.reporting import charts as figures
+from experiments import cub, miniimagenet, omniglot
+from experiments.reporting import comparison, records
 from experiments.reporting.paper import TABLES
 from experiments.running.config import ConfigError
-from experiments.running.trials import execute, results, trial
+from experiments.running.trials import check, execute, trial
 from protojax.files import write_whole
 
-LEGEND = (
-    'Accuracy in %. Ours: means over the seeds of the accuracy and of the half width of its 95 % interval in a run; '
-    "the range is that of the seeds' accuracies. Quoted rows are other systems, as the paper gives them."
-)
+EXPERIMENTS = {program.EXPERIMENT.name: program.EXPERIMENT for program in (omniglot, miniimagenet, cub)}
 PASSED_ON = ('data', 'source', 'data_dir', 'episodes')
 
 
@@ -39,90 +36,46 @@ class Options(NamedTuple):
 
 
 def trials(table, run, options):
-    """The trials of one run's flags: seed -> Trial."""
-    make = partial(trial, table.binary, run, runs=options.runs, extra=options.extra)
-    return {seed: make(seed) for seed in options.seeds}
+    """The trials of one run's flags, one per seed."""
+    experiment = EXPERIMENTS[table.experiment]
+    return [trial(experiment, run, seed, runs=options.runs, extra=options.extra) for seed in options.seeds]
 
 
 def row_trials(table, row, options):
     """All trials behind a row, each once."""
     runs = [run for i, run in enumerate(row.runs) if run not in row.runs[:i]]
-    return [one for run in runs for one in trials(table, run, options).values()]
+    return [one for run in runs for one in trials(table, run, options)]
 
 
-def collect(table, options):
-    """Our figures and the paper's, as written to the JSON file."""
-    rows = []
-    for row in table.rows:
-        runs = row.runs if len(row.runs) > 1 else (row.runs or (None,)) * len(table.columns)
-        cells = {}
-        for column, paper, run in zip(table.columns, row.paper, runs, strict=True):
-            ours = None if run is None else mean_score(trials(table, run, options), column)
-            cells[column] = {'ours': ours, 'paper': quoted(paper)}
-        commands = [shlex.join(one.command) for one in row_trials(table, row, options)]
-        rows.append({'name': row.name, 'runs': row.runs, 'cells': cells, 'commands': commands})
-    return {'title': table.title, 'note': table.note, 'columns': table.columns, 'rows': rows}
-
-
-def mean_score(trials, column):
-    """Accuracy and interval of a column, means over the seeds whose trials are finished; None without any."""
-    found = {seed: results(one) for seed, one in trials.items()}
-    found = {seed: r for seed, r in found.items() if r and column in r[r['evaluated_on']]}
-    if not found:
-        return None
-    scores = {seed: r[r['evaluated_on']][column] for seed, r in found.items()}
-    means = {name: sum(s[name] for s in scores.values()) / len(scores) for name in ('accuracy', 'ci95')}
-    labels = {'synthetic data' for r in found.values() if r['synthetic']}
-    labels |= {f'{r["evaluated_on"]} classes' for r in found.values() if r['evaluated_on'] != 'test'}
-    return {**means, 'seeds': {seed: s['accuracy'] for seed, s in scores.items()}, 'labels': sorted(labels)}
-
-
-def quoted(text):
-    """A figure of the paper: '43.40 ± 0.78' -> accuracy, ci95."""
-    accuracy, _, ci95 = text.partition(' ± ')
-    return None if text == '-' else {'accuracy': float(accuracy), 'ci95': float(ci95) if ci95 else None}
-
-
-def markdown(found, table):
-    """The collected figures as a Markdown page."""
-    header = ['', *(f'{column}, {whose}' for column in table.columns for whose in ('ours', 'paper'))]
-    lines = [f'# {table.title}', '', line(header), line(['---'] * len(header))]
-    for row, collected in zip(table.rows, found['rows'], strict=True):
-        ours = [shown(collected['cells'][column]['ours']) if row.runs else '' for column in table.columns]
-        name = row.name if row.runs else f'{row.name} (quoted)'
-        lines.append(line([name, *(cell for pair in zip(ours, row.paper, strict=True) for cell in pair)]))
-    commands = [command for row in found['rows'] for command in row['commands']]
-    return '\n'.join([*lines, '', LEGEND, '', table.note, '', '```', *commands, '```', ''])
-
-
-def line(cells):
-    return f'| {" | ".join(cells)} |'
-
-
-def shown(ours):
-    if ours is None:
-        return '-'
-    seeds, values = ', '.join(map(str, ours['seeds'])), ours['seeds'].values()
-    spread = f'seeds {seeds}: {min(values):.2f} to {max(values):.2f}' if len(values) > 1 else f'seed {seeds}'
-    return f'{ours["accuracy"]:.2f} ± {ours["ci95"]:.2f} ({"; ".join([spread, *ours["labels"]])})'
+def result(trial):
+    """The record of a trial, or None where it is not finished."""
+    check(trial)
+    record = records.read(trial.workdir)
+    # A workdir may be evaluated again with more episodes, so that their number is no part of what differs.
+    episodes = trial.config.test_episodes if hasattr(trial.config, 'shot') else 1
+    whole = record and all(score['episodes'] == episodes for score in record[record['evaluated_on']].values())
+    return record if whole else None
 
 
 def write(name, options):
     """Write a table as far as it is known -> its Markdown."""
-    found, folder = collect(TABLES[name], options), Path(options.runs)
-    text = markdown(found, TABLES[name])
+    table, folder = TABLES[name], Path(options.runs)
+    found = comparison.compare(table, lambda run: list(filter(None, map(result, trials(table, run, options)))))
+    commands = [shlex.join(one.command) for row in table.rows for one in row_trials(table, row, options)]
+    lines = [f'# {table.title}', '', *comparison.lines(table, found), '', comparison.LEGEND, '', table.note, '']
+    text = '\n'.join([*lines, '```sh', *commands, '```', ''])
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f'{name}.md', text)
-    write_whole(folder / f'{name}.json', json.dumps(found, indent=2) + '\n')
-    if name in figures.FIGURES:
-        write_whole(folder / f'{name}.svg', figures.FIGURES[name](found))
+    write_whole(folder / f'{name}.json', json.dumps({**found, 'commands': commands}, indent=2) + '\n')
+    if name in comparison.CHARTS:
+        comparison.draw(name, found, folder)
     return text
 
 
 def run(name, options):
     """Run what is missing of a table, and write the table after each run -> exit code."""
     everything = [one for row in TABLES[name].rows for one in row_trials(TABLES[name], row, options)]
-    missing = [one for one in everything if results(one) is None]
+    missing = [one for one in everything if result(one) is None]
     text = write(name, options)
     for i, one in enumerate(missing):
         print(f'\n[{i + 1}/{len(missing)}] {shlex.join(one.command)}', flush=True)

@@ -1,61 +1,64 @@
-"""The rows of the paper's tables as data: its figures, and for our own rows the flags of the runs behind them."""
+"""The paper's tables as data: its figures and, where protojax has the model, the flags of the runs beside them.
 
-from types import ModuleType
+Snell, Swersky and Zemel (2017), arXiv:1703.05175v2. Accuracies in percent, as the paper prints them.
+"""
+
 from typing import NamedTuple
-
-from experiments import cub, miniimagenet, omniglot
 
 
 class Row(NamedTuple):
     """One line of a table."""
 
     name: str
-    paper: tuple[str, ...]  # accuracy in percent as the paper gives it, one per column
+    paper: tuple[str, ...]  # one figure per column
     runs: tuple[dict, ...] = ()  # flags of one run for all columns, or of one run per column; none: a quoted row
 
 
 class Table(NamedTuple):
-    """A table of the paper, in columns that are settings of results.json."""
+    """A table of the paper, in columns that are settings of results.json. The last row is the paper's main result."""
 
     title: str
-    binary: ModuleType
+    experiment: str  # name of the program that makes our rows
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str
+    others: tuple[Row, ...] = ()  # what others have measured, with a link to where they say so
+    features: str = ''  # where the inputs are not images: the network that their features come from
+
+    def by_column(self, row):
+        """The flags behind each column of a row, None for a quoted one."""
+        return row.runs if len(row.runs) > 1 else (row.runs or (None,)) * len(self.columns)
 
 
-MINIIMAGENET_COLUMNS = ('5-way 1-shot', '5-way 5-shot')
+COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
+OFFICIAL_CODE = 'https://github.com/jakesnell/prototypical-networks/issues'
+CLOSEST = '[the closest public re-implementation](https://github.com/Michedev/Prototypical-Networks-Few-Zero-Shot)'
+# What makes a model one of the paper's, where a row does not say otherwise; a config without the field has this value.
+USUAL = {'model': 'prototypical', 'distance': 'euclidean', 'prototypes_per_class': 1, 'encoder': 'conv4'}
 
 
-def omniglot_run(shot, way):
+def omniglot(shot, way):
     return {'way': way, 'shot': shot, 'query': 5 if way == 60 else 15}
 
 
-def miniimagenet_run(shot, way, model='prototypical', distance='euclidean'):
-    return {'model': model, 'distance': distance, 'shot': shot, 'way': way}
+def miniimagenet(shot, way, model='prototypical', distance='euclidean'):
+    return {'model': model, 'distance': distance, 'shot': shot, 'way': way, 'query': 15}
 
 
-def omniglot_way_row(way, shot):
-    run, paper = omniglot_run(shot, way), omniglot.PAPER[way, shot]
-    return Row(f'{shot}-shot, {run["query"]} queries, {way}-way', paper, (run,))
+def way_row(run, *paper):
+    return Row(f'{run["shot"]}-shot, {run["query"]} queries, {run["way"]}-way', paper, (run,))
 
 
 def distance_row(model, distance, shot, way, *paper):
-    run = miniimagenet_run(shot, way, 'prototypical' if model == 'both' else model, distance)
+    run = miniimagenet(shot, way, 'prototypical' if model == 'both' else model, distance)
     return Row(f'{model}, {distance}, {shot}-shot, {way}-way', paper, (run,))
 
-
-def way_row(shot, way, *paper):
-    return Row(f'{shot}-shot, {way}-way', paper, (miniimagenet_run(shot, way),))
-
-
-ONE_SHOT, FIVE_SHOT = omniglot_run(1, 60), omniglot_run(5, 60)
 
 TABLES = {
     'omniglot': Table(
         'Omniglot (table 1)',
-        omniglot,
-        omniglot.COLUMNS,
+        'omniglot',
+        COLUMNS,
         (
             Row('Matching networks, cosine', ('98.1', '98.9', '93.8', '98.5')),
             Row('Matching networks, cosine, fine-tuned', ('97.9', '98.7', '93.5', '98.7')),
@@ -63,39 +66,50 @@ TABLES = {
             Row(
                 'Prototypical networks',
                 ('98.8', '99.7', '96.0', '98.9'),
-                (ONE_SHOT, FIVE_SHOT, ONE_SHOT, FIVE_SHOT),
+                (omniglot(1, 60), omniglot(5, 60)) * 2,
             ),
         ),
         'Each column is of the 60-way model that was trained with the shot of that column.',
+        (
+            Row(f'[users of the official code]({OFFICIAL_CODE}/2)', ('98.4', '99.6', '94.9', '98.6')),
+            Row(CLOSEST, ('98.73', '99.65', '95.74', '98.84')),
+        ),
     ),
     'omniglot-way': Table(
-        'Omniglot, training shot, queries and way',
-        omniglot,
-        omniglot.COLUMNS,
-        tuple(omniglot_way_row(way, shot) for way, shot in omniglot.PAPER),
+        'Omniglot, training shot, queries and way (table 4)',
+        'omniglot',
+        COLUMNS,
+        (
+            way_row(omniglot(1, 5), '97.4', '99.3', '92.0', '97.8'),
+            way_row(omniglot(1, 20), '98.7', '99.6', '95.4', '98.8'),
+            way_row(omniglot(1, 60), '98.8', '99.7', '96.0', '99.0'),
+            way_row(omniglot(5, 5), '96.9', '99.3', '90.7', '97.8'),
+            way_row(omniglot(5, 20), '98.1', '99.6', '94.1', '98.7'),
+            way_row(omniglot(5, 60), '98.5', '99.7', '94.7', '98.9'),
+        ),
         'Rows are settings of training, columns of the test.',
     ),
     'miniimagenet': Table(
         'miniImageNet (table 2)',
-        miniimagenet,
-        MINIIMAGENET_COLUMNS,
+        'miniimagenet',
+        COLUMNS[:2],
         (
             Row('Nearest neighbours on classifier features, cosine', ('28.86 ± 0.54', '49.79 ± 0.79')),
             Row('Matching networks, cosine', ('43.40 ± 0.78', '51.09 ± 0.71')),
             Row('Matching networks FCE, cosine', ('43.56 ± 0.84', '55.31 ± 0.73')),
             Row('Meta-learner LSTM', ('43.44 ± 0.77', '60.60 ± 0.71')),
-            Row(
-                'Prototypical networks',
-                ('49.42 ± 0.78', '68.20 ± 0.66'),
-                (miniimagenet_run(1, 30), miniimagenet_run(5, 20)),
-            ),
+            Row('Prototypical networks', ('49.42 ± 0.78', '68.20 ± 0.66'), (miniimagenet(1, 30), miniimagenet(5, 20))),
         ),
         'Each column is of the model that was trained with the shot of that column: 30-way for one, 20-way for five.',
+        (
+            Row(f'[a user of the official code]({OFFICIAL_CODE}/5)', ('47.21', '62.63')),
+            Row(CLOSEST, ('49.75', '66.60')),
+        ),
     ),
     'distance': Table(
-        'miniImageNet, distance, training shot and way',
-        miniimagenet,
-        MINIIMAGENET_COLUMNS,
+        'miniImageNet, distance, training shot and way (table 5)',
+        'miniimagenet',
+        COLUMNS[:2],
         (
             distance_row('both', 'cosine', 1, 5, '38.82 ± 0.69', '44.54 ± 0.56'),
             distance_row('both', 'euclidean', 1, 5, '46.61 ± 0.78', '59.84 ± 0.64'),
@@ -114,38 +128,64 @@ TABLES = {
         'which also makes its 5-shot test.',
     ),
     'way': Table(
-        'miniImageNet, training way',
-        miniimagenet,
-        MINIIMAGENET_COLUMNS,
+        'miniImageNet, training way (table 6)',
+        'miniimagenet',
+        COLUMNS[:2],
         (
-            way_row(1, 5, '46.14', '61.36'),
-            way_row(1, 10, '48.27', '64.18'),
-            way_row(1, 15, '48.60', '64.62'),
-            way_row(1, 20, '48.57', '65.04'),
-            way_row(1, 25, '48.51', '64.63'),
-            way_row(1, 30, '49.42', '65.38'),
-            way_row(5, 5, '44.53', '65.77'),
-            way_row(5, 10, '45.09', '67.49'),
-            way_row(5, 15, '44.07', '68.03'),
-            way_row(5, 20, '43.57', '68.20'),
-            way_row(5, 25, '43.32', '67.66'),
-            way_row(5, 30, '41.38', '66.79'),
+            way_row(miniimagenet(1, 5), '46.14 ± 0.77', '61.36 ± 0.68'),
+            way_row(miniimagenet(1, 10), '48.27 ± 0.79', '64.18 ± 0.68'),
+            way_row(miniimagenet(1, 15), '48.60 ± 0.76', '64.62 ± 0.66'),
+            way_row(miniimagenet(1, 20), '48.57 ± 0.79', '65.04 ± 0.69'),
+            way_row(miniimagenet(1, 25), '48.51 ± 0.83', '64.63 ± 0.69'),
+            way_row(miniimagenet(1, 30), '49.42 ± 0.78', '65.38 ± 0.68'),
+            way_row(miniimagenet(5, 5), '44.53 ± 0.76', '65.77 ± 0.70'),
+            way_row(miniimagenet(5, 10), '45.09 ± 0.79', '67.49 ± 0.70'),
+            way_row(miniimagenet(5, 15), '44.07 ± 0.80', '68.03 ± 0.66'),
+            way_row(miniimagenet(5, 20), '43.57 ± 0.82', '68.20 ± 0.66'),
+            way_row(miniimagenet(5, 25), '43.32 ± 0.79', '67.66 ± 0.68'),
+            way_row(miniimagenet(5, 30), '41.38 ± 0.81', '66.79 ± 0.66'),
         ),
         'Prototypical networks with squared Euclidean distance. Rows are settings of training, columns of the test.',
     ),
     'cub': Table(
         'CUB zero-shot (table 3)',
-        cub,
+        'cub',
         ('50-way per image', '50-way per class'),
         (
-            Row('ALE (Fisher)', ('26.9', '-')),
-            Row('SJE (AlexNet)', ('40.3', '-')),
-            Row('Sample clustering (AlexNet)', ('44.3', '-')),
-            Row('SJE (GoogLeNet)', ('50.1', '-')),
-            Row('DS-SJE', ('50.4', '-')),
-            Row('DA-SJE', ('50.9', '-')),
-            Row('Prototypical networks', ('54.6', '-'), ({},)),
+            Row('ALE, Fisher features', ('26.9', '-')),
+            Row('SJE, AlexNet features', ('40.3', '-')),
+            Row('Sample clustering, AlexNet features', ('44.3', '-')),
+            Row('SJE, GoogLeNet features', ('50.1', '-')),
+            Row('DS-SJE, GoogLeNet features', ('50.4', '-')),
+            Row('DA-SJE, GoogLeNet features', ('50.9', '-')),
+            Row('Prototypical networks', ('54.6', '-'), ({'way': 50, 'query': 10},)),
         ),
-        "The paper's features are GoogLeNet's; ours are those that --source gave.",
+        'Each with the network that its image features come from. Figures on other features cannot be compared.',
+        (Row(f'{CLOSEST}, GoogLeNet features', ('53.87', '-')),),
+        features='GoogLeNet',
     ),
 }
+
+
+def figures(experiment, results):
+    """The paper's figures of a model like the one that was evaluated: {column: text}, empty where it has none."""
+    trained = results['weights']['config'] if 'weights' in results else results['config']
+    trained, found = {**USUAL, **trained}, {}
+    for table in TABLES.values():
+        cells = [
+            cell for row in table.rows for cell in zip(table.columns, row.paper, table.by_column(row), strict=True)
+        ]
+        for column, figure, run in cells if table.experiment == experiment else ():
+            if run and {**trained, **USUAL, **run} == trained:
+                found.setdefault(column, figure)
+    return {} if difference(experiment, results) else found
+
+
+def difference(experiment, results):
+    """In what a run differs from all of the paper's, so that its figures cannot stand beside them; '' if in nothing."""
+    if results['synthetic']:
+        return 'synthetic data'
+    if results['evaluated_on'] != 'test':
+        return f'{results["evaluated_on"]} classes'
+    features = results.get('features', 'other')  # which a run does not know of its data, where it does not say
+    return f'{features} features' if experiment == 'cub' and features != 'GoogLeNet' else ''

@@ -1,30 +1,35 @@
-"""The runs behind our published figures: experiments/results/<name>/results.json, taken over from workdirs."""
+"""Records of finished runs, from a workdir or from the published ones: experiments/results/<experiment>.jsonl.
+
+A record is a dictionary: what results.json and timing.json of the run say, its learning curve, and its command.
+Published records are lines of JSON that are appended and never edited. A flag that did not exist yet is absent from a
+line, which means what the program did then.
+"""
 
 import dataclasses
 import json
+import statistics
 from pathlib import Path
 
-from experiments import cub, miniimagenet, omniglot
-from experiments.running.config import ConfigError, as_text, changes, run_name
+from experiments.running.config import ConfigError, as_text, changes
 from protojax.files import write_whole
 
-RUNS = Path(__file__).parents[1] / 'results'
-BINARIES = {'Omniglot': omniglot, 'miniImageNet': miniimagenet, 'CUB-200-2011': cub}
+PUBLISHED = Path(__file__).parents[1] / 'results'
 LOOK = 1000  # episodes between the points of a published learning curve
+# Flags that say how long a run trains and is tested. Runs of the same setting may differ in them.
+LENGTHS = {'episodes', 'patience', 'validate_every', 'validation_episodes', 'test_episodes', 'log_every'}
 
 
-def add(workdir):
-    """Take over the results of a workdir."""
-    paths = [workdir / name for name in ('results.json', 'timing.json', 'metrics.jsonl')]
-    if missing := [path for path in paths if not path.exists()]:
-        raise ConfigError(f'there is no {missing[0]}; --add wants the workdir of a finished run')
-    results, timing, metrics = (path.read_text() for path in paths)
-    results, timing = json.loads(results), json.loads(timing)
-    if results['synthetic']:
-        raise ConfigError(f'{workdir} is a run on synthetic data, which no figure is published of')
-    target = RUNS / name(results) / 'results.json'
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, json.dumps({**results, **timing, 'curve': curve(metrics)}, indent=1) + '\n')
+def read(workdir):
+    """The record of a finished run, without its command; None where there is no results.json."""
+    results, timing = (load(Path(workdir) / name) for name in ('results.json', 'timing.json'))
+    if results is None:
+        return None
+    metrics = Path(workdir) / 'metrics.jsonl'
+    return {**results, **(timing or {}), 'curve': curve(metrics.read_text() if metrics.exists() else '')}
+
+
+def load(path):
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def curve(metrics):
@@ -34,48 +39,82 @@ def curve(metrics):
     return {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
 
 
-def runs():
-    """The runs under experiments/results, by data set, split and setting: {(dataset, split): {flags: [runs]}}."""
-    found = {}
-    for path in sorted(RUNS.glob('*/results.json')):
-        run = json.loads(path.read_text())
-        group = found.setdefault((run['dataset'], run['evaluated_on']), {})
-        group.setdefault(setting(run), []).append(run)
-    return found
+def of_training(record):
+    """The record as that of the run which trained the model, where a later program evaluated weights from a file."""
+    if 'weights' not in record:
+        return record
+    trained = record['weights']['config']
+    if trained.get('evaluate_on') != record['evaluated_on'] and trained.get('retrain', True):
+        raise ConfigError('these weights were trained on other classes than those that such a run is trained on')
+    return {**record, 'seed': trained['seed'], 'config': {**trained, 'evaluate_on': record['evaluated_on']}}
 
 
-def name(run):
-    """Of its folder."""
-    binary = BINARIES[run['dataset']]
-    return run_name(binary.EXPERIMENT.name, on_real_data(binary.RECIPE), run['config'])
+def command(experiment, record):
+    """The command that leads to a record today: without flags that its recipe gives, and that have been deleted."""
+    config, recipe = record['config'], dataclasses.replace(experiment.recipe, data=record['config']['data'])
+    model = ('way', 'shot') if 'shot' in config else ()
+    flags = {name: config[name] for name in model} | changes(recipe, config, beside=(*model, 'seed'))
+    episodes = max(score['episodes'] for score in record[record['evaluated_on']].values())
+    if model and episodes != recipe.test_episodes:
+        flags['test_episodes'] = episodes
+    flags['seed'] = record['seed']
+    return ' '.join([f'python -m experiments.{experiment.name}', *(f'--{n}={as_text(v)}' for n, v in flags.items())])
 
 
-def command_flags(run):
-    """The flags that lead to a run."""
-    return (*setting(run), f'--seed={run["seed"]}')
+def flags(command):
+    """The flags of a command: {name: value as text}."""
+    return dict(flag[2:].split('=', 1) for flag in command.split() if flag.startswith('--'))
 
 
-def setting(run):
-    """The flags that lead to a run but for its seed, without those that the recipe gives."""
-    config, binary = run['config'], BINARIES[run['dataset']]
-    model = ('way', 'shot') if binary is omniglot else ()
-    flags = {name: config[name] for name in model}
-    flags |= changes(on_real_data(binary.RECIPE), config, beside=(*model, 'seed'))
-    if 'shot' in config:
-        tested = max(score['episodes'] for score in scores(run).values())
-        flags |= {'test_episodes': tested} if tested != binary.RECIPE.test_episodes else {}
-    return tuple(as_flag(name, value) for name, value in flags.items())
+def published(experiment):
+    """All published records of an experiment, the oldest first."""
+    path = PUBLISHED / f'{experiment}.jsonl'
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def on_real_data(recipe):
-    return dataclasses.replace(recipe, data='real')
+def append(experiment, record):
+    """Publish a record, unless it is there already."""
+    known = published(experiment)
+    if record not in known:
+        PUBLISHED.mkdir(exist_ok=True)
+        lines = [json.dumps(one, ensure_ascii=False) + '\n' for one in (*known, record)]
+        write_whole(PUBLISHED / f'{experiment}.jsonl', ''.join(lines))
 
 
-def as_flag(name, value):
-    if isinstance(value, bool):
-        return f'--{name}' if value else f'--no{name}'
-    return f'--{name}={as_text(value)}'
+def select(records, wanted):
+    """The runs with the wanted values and nothing else changed but their length, one per seed.
+
+    Of settings that differ in length the one that was published last counts, and so does the last run of a seed.
+    """
+    found = []
+    for record in records:
+        given = flags(record['command'])
+        values = {name: as_text(value) for name, value in record['config'].items()} | given
+        known = all(values.get(name) == as_text(value) for name, value in wanted.items())
+        if known and not given.keys() - wanted.keys() - LENGTHS - {'seed'}:
+            found.append(record)
+    runs = {record['seed']: record for record in found if without_seed(record) == without_seed(found[-1])}
+    return [runs[seed] for seed in sorted(runs)]
 
 
-def scores(run):
-    return run[run['evaluated_on']]
+def without_seed(record):
+    return record['command'].removesuffix(f' --seed={record["seed"]}')
+
+
+def score(runs, column):
+    """Accuracy and half width of its interval in a column, means over runs of different seeds; None without any."""
+    scores = {run['seed']: run[run['evaluated_on']].get(column) for run in runs}
+    scores = {seed: score for seed, score in scores.items() if score}
+    if not scores:
+        return None
+    means = {name: statistics.mean(score[name] for score in scores.values()) for name in ('accuracy', 'ci95')}
+    return {**means, 'seeds': {seed: score['accuracy'] for seed, score in scores.items()}}
+
+
+def cell(ours):
+    """A score as text: mean over the seeds ± half width of the interval of one run [lowest and highest seed]."""
+    if ours is None:
+        return '-'
+    values = ours['seeds'].values()
+    spread = f' [{min(values):.2f}, {max(values):.2f}]' if len(values) > 1 else ''
+    return f'{ours["accuracy"]:.2f} ± {ours["ci95"]:.2f}{spread}'

@@ -3,6 +3,7 @@
 import json
 
 import protojax
+from experiments.reporting import markdown, paper
 from experiments.running.config import identity
 
 
@@ -43,18 +44,16 @@ def as_json(score):
     }
 
 
-def table(results, paper):
-    """Ours beside the paper's, one line per setting."""
-    split = results['evaluated_on']
-    rows = [('setting', 'protojax', 'paper')]
+def table(results, experiment):
+    """Ours beside the paper's, one line per setting, as text for the terminal."""
+    split, figures = results['evaluated_on'], paper.figures(experiment, results)
+    rows = []
     for setting, score in results[split].items():
-        ours = f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f} %'
-        quoted = f'{paper[setting]} %' if setting in paper and not results['synthetic'] else '-'
-        rows.append((setting, ours, quoted))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ['  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, '  '.join('-' * width for width in widths))
-    title = f'Accuracy on the {split} classes of {results["dataset"]}'
-    if results['synthetic']:
-        lines.append("These are synthetic data: the figures cannot be compared with the paper's.")
-    return '\n'.join(['', title, *lines])
+        rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
+    lines = ['', f'Accuracy in % on the {split} classes of {results["dataset"]}']
+    lines += markdown.table(('setting', 'protojax', 'paper'), rows)
+    if reason := paper.difference(experiment, results):
+        lines.append(f"The paper's figures cannot be compared with these: {reason}.")
+    elif not figures:
+        lines.append('The paper has no figures of a model that is trained like this one.')
+    return '\n'.join(lines)

@@ -37,7 +37,6 @@ class Experiment(NamedTuple):
     recipe: Config  # without any flag
     load: Callable[[Config], Data]
     build: Callable[[Config, Data], Task] = build_few_shot_task
-    paper: Callable[[dict], dict] = lambda trained: {}  # values of the config that trained -> {setting: accuracy}
     stand_in_episodes: int = 1000  # length of training on a stand-in, which need not be long to show that it works
 
 
@@ -120,7 +119,7 @@ def evaluate(run, variables, *, whole=True, origin=None):
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
     _, test = evaluators(config, run.task, run.devices)
     results = report.results(config, run.data, test(*variables, placed(run, split)), origin)
-    say(report.table(results, run.experiment.paper(results['config'] if origin is None else origin['config'])))
+    say(report.table(results, run.experiment.name))
     if not whole:
         say('This run has not been trained to its end, so its results.json is not written.')
     elif workdir.writes:

@@ -1,7 +1,9 @@
-"""What a run ran on."""
+"""What a run ran on: hardware, and the state of the code."""
 
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 
 
@@ -14,3 +16,12 @@ def processor():
         name = lines[0].split(':')[1].strip() if lines else name
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return f'{name}, {cores} core{"s" if cores > 1 else ""}'
+
+
+def commit():
+    """Commit of this checkout, with '-dirty' where files have been changed; None outside of one."""
+    root = Path(__file__).parents[2]
+    if not (root / '.git').exists() or not shutil.which('git'):
+        return None
+    command = ['git', 'describe', '--always', '--dirty', '--exclude=*']
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip() or None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.running.config import ConfigError, FewShotConfig, differing_fields
+from experiments.running.config import ConfigError, differing_fields
 from experiments.running.flags import parse
 
 
@@ -19,32 +19,23 @@ class Trial(NamedTuple):
     config: Any
 
 
-def trial(binary, run, seed, *, runs, extra):
-    """The trial of a binary with the flags of a row, a seed and extra flags: dictionaries -> Trial."""
-    name = binary.EXPERIMENT.name
-    folder = ','.join(f'{key}={value}' for key, value in run.items()) or 'recipe'
-    workdir = Path(runs) / name / folder / f'seed{seed}'
+def trial(experiment, run, seed, *, runs, extra):
+    """The trial of an experiment with the flags of a row, a seed and extra flags: dictionaries -> Trial."""
+    folder = ','.join(f'{key}={value}' for key, value in run.items())
+    workdir = Path(runs) / experiment.name / folder / f'seed{seed}'
     given = {**run, 'seed': seed, **extra, 'workdir': workdir}
     arguments = [f'--{key}={value}' for key, value in given.items()]
-    return Trial(('python', '-m', f'experiments.{name}', *arguments), workdir, parse(binary.RECIPE, arguments))
+    return Trial(
+        ('python', '-m', f'experiments.{experiment.name}', *arguments), workdir, parse(experiment.recipe, arguments)
+    )
 
 
-def results(trial):
-    """What results.json of a trial says, or None where it is not finished."""
-    saved, found = (read(trial.workdir / name) for name in ('config.json', 'results.json'))
-    if saved and (differing := differing_fields(trial.config, saved)):
+def check(trial):
+    """Raise where the workdir of a trial belongs to another configuration."""
+    path = trial.workdir / 'config.json'
+    if path.exists() and (differing := differing_fields(trial.config, json.loads(path.read_text()))):
         shown = ', '.join(f'{name} ({was!r} there, {now!r} now)' for name, (was, now) in differing.items())
         raise ConfigError(f'{trial.workdir} belongs to another configuration: {shown}; choose another --runs')
-    if not found:
-        return None
-    # A workdir may be evaluated again with more episodes, so that their number is no part of what differs.
-    episodes = trial.config.test_episodes if isinstance(trial.config, FewShotConfig) else 1
-    whole = all(score['episodes'] == episodes for score in found[found['evaluated_on']].values())
-    return found if whole else None
-
-
-def read(path):
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def execute(trial):

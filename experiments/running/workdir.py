@@ -6,7 +6,7 @@ tensorboard/         the same for TensorBoard
 search/, train/      checkpoints of the two stages
 results.json         the final table
 weights.safetensors  what was learned, for protojax.load_pretrained
-timing.json          how long it took, and on what
+timing.json          how long it took, on what hardware, with which commit of the code
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from experiments.running.config import differing_fields, to_json
-from experiments.running.hardware import processor
+from experiments.running.hardware import commit, processor
 from protojax.files import write_whole
 
 
@@ -59,9 +59,10 @@ class Workdir:
     def add_seconds(self, seconds):
         """Add to the time that the run has taken, over all its starts but those that were killed."""
         timing = self.read_json('timing.json', {'seconds': 0.0})
-        devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
         seconds = round(timing['seconds'] + seconds, 1)
-        self.write_json('timing.json', {'seconds': seconds, 'devices': devices, 'processor': processor()})
+        devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+        machine = {'devices': devices, 'processor': processor(), 'commit': commit()}
+        self.write_json('timing.json', {'seconds': seconds, **machine})
 
     def _claim(self, config, dataset):
         """Lock the folder and compare configurations -> None, or the error that all processes must raise."""

@@ -1,195 +1,213 @@
 """The published figures: files that are what the command writes, and commands that give the runs behind them."""
 
-import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from experiments import omniglot, publish
-from experiments.reporting import records as published
+from experiments import cub, miniimagenet, omniglot, publish
+from experiments.reporting import records
 from experiments.running import config
 from experiments.running.config import ConfigError
+from experiments.running.flags import parse
 
-FOUND = published.runs()
-RUNS = [run for groups in FOUND.values() for runs in groups.values() for run in runs]
-
-
-def run(*, dataset='Omniglot', recipe='paper', seed=0, accuracy=90.0, **values):
-    """A run as it is published."""
-    made = config.configured(omniglot.RECIPE, {'recipe': recipe, 'seed': seed, 'data': 'real', **values})
-    score = {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': 1000}
-    return {
-        'dataset': dataset,
-        'synthetic': False,
-        'seed': seed,
-        'evaluated_on': 'test',
-        'config': config.identity(made),
-        'test': dict.fromkeys(omniglot.COLUMNS, score),
-        'seconds': 120.0,
-        'processor': 'abacus',
-    }
+PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
+PUBLISHED = [(name, record) for name in PROGRAMS for record in records.published(name)]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty place for published runs and pages."""
-    monkeypatch.setattr(published, 'RUNS', tmp_path / 'results')
-    return tmp_path
+def parsed(command):
+    """The config that a command of today makes."""
+    program, *given = command.split()[2:]
+    return parse(PROGRAMS[program.removeprefix('experiments.')].RECIPE, [*given, '--data=real'])
 
 
-def leave(workdir, results, looks=()):
-    """A workdir with what a finished run leaves, that looked at the validation loss after these episodes."""
-    workdir.mkdir()
-    report = lambda episode: {'split': 'validation', 'episode': episode, 'accuracy': episode / 1e5, 'loss': 2}  # noqa: E731
-    reports = map(report, looks)
-    (workdir / 'metrics.jsonl').write_text(''.join(json.dumps(report) + '\n' for report in reports))
-    timing = {name: results.pop(name) for name in ('seconds', 'processor')}
+def leave(workdir, program=omniglot, *, accuracy=90.0, columns=('20-way 1-shot',), looks=(), **given):
+    """A workdir with what a finished run on real data leaves, that looked at the validation loss at these episodes."""
+    made = config.configured(program.RECIPE, {'data': 'real', **given})
+    titles = {experiment.name: title for title, experiment in publish.EXPERIMENTS.items()}
+    episodes = getattr(made, 'test_episodes', 1)
+    scores = dict.fromkeys(columns, {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': episodes})
+    results = {'dataset': titles[program.EXPERIMENT.name], 'synthetic': False, 'seed': made.seed}
+    results |= {'evaluated_on': made.evaluate_on, 'config': config.identity(made), made.evaluate_on: scores}
+    report = {'split': 'validation', 'accuracy': 0.5, 'loss': 2}
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / 'metrics.jsonl').write_text(''.join(json.dumps({**report, 'episode': look}) + '\n' for look in looks))
     (workdir / 'results.json').write_text(json.dumps(results))
-    (workdir / 'timing.json').write_text(json.dumps(timing))
+    (workdir / 'timing.json').write_text(json.dumps({'seconds': 120.0, 'processor': 'abacus', 'commit': 'abc'}))
     return workdir
 
 
+@pytest.fixture
+def add(tmp_path, monkeypatch):
+    """Publishes runs in an empty place."""
+    monkeypatch.setattr(records, 'PUBLISHED', tmp_path / 'results')
+    return lambda *program, **values: publish.add(leave(tmp_path / 'run', *program, **values))
+
+
+def cells(lines):
+    """The cells of a Markdown table, without its header."""
+    rows = [line for line in lines if line.startswith('|')]
+    return [[cell.strip() for cell in row.strip('|').split('|')] for row in rows[2:]]
+
+
 def test_pages_are_what_the_command_writes():
-    assert publish.PAGE.read_text() == publish.page(FOUND)
-    assert publish.README.read_text() == publish.readme(publish.README.read_text(), FOUND)
+    assert publish.PAGE.read_text() == publish.page(publish.TEMPLATE.read_text())
+    assert publish.README.read_text() == publish.readme(publish.README.read_text())
 
 
 def test_figures_are_of_real_data_and_name_no_place():
-    for one in RUNS:
-        assert not one['synthetic']
-        assert 'workdir' not in one['config'] and 'data_dir' not in one['config']
+    for _, record in PUBLISHED:
+        assert not record['synthetic']
+        assert not {'workdir', 'data_dir', 'source'} & set(record['config'])
 
 
-@pytest.mark.parametrize(
-    'one',
-    [*RUNS, run(recipe='modern', shot=5, seed=2), run(way=5, query=15, test_way=(5,), retrain=False, episodes=70)],
-)
-def test_commands_lead_to_the_configs_of_their_runs(one):
-    binary = published.BINARIES[one['dataset']]
-    made = config.parse(binary.RECIPE, [*published.command_flags(one), '--data=real'])
-    assert config.identity(made) == one['config']
-
-
-def test_folders_are_named_by_what_was_run(folder):
-    runs = [run(), run(seed=1), run(recipe='modern', temperature=8.0), run(evaluate_on='validation')]
-    for one in runs:
-        published.add(leave(folder / 'run', one))
-        shutil.rmtree(folder / 'run')
-    assert {place.name for place in (folder / 'results').iterdir()} == {
-        'omniglot-60way-1shot-seed0',
-        'omniglot-60way-1shot-seed1',
-        'omniglot-60way-1shot-recipe=modern-temperature=8.0-seed0',
-        'omniglot-60way-1shot-evaluate_on=validation-seed0',
+@pytest.mark.parametrize(('name', 'record'), PUBLISHED, ids=[record['command'] for _, record in PUBLISHED])
+def test_commands_lead_to_the_configs_of_their_runs(name, record):
+    try:
+        made = config.to_json(parsed(record['command']))
+    except ConfigError:
+        assert records.without_seed(record) not in publish.PAGE.read_text()  # a flag that has been deleted since
+        return
+    assert {name: made[name] for name in record['config'] if name in made} == {
+        name: value for name, value in record['config'].items() if name in made
     }
 
 
-def test_a_cell_is_the_mean_over_the_seeds_of_the_model_of_its_shot(folder):
-    for number, one in enumerate(
-        [
-            run(accuracy=10.0, scale_init='ones'),
-            run(accuracy=90.0),
-            run(seed=1, accuracy=92.0),
-            run(shot=5, accuracy=99.0),
-            run(recipe='modern', accuracy=95.0),
-        ]
+def test_every_command_on_the_page_is_understood():
+    command, understood = None, 0
+    for line in publish.PAGE.read_text().splitlines():
+        if found := re.search(r'python -m experiments\.(omniglot|miniimagenet|cub)[^`]*', line):
+            command = found[0]
+            parsed(command)
+        elif found := re.match(r'\| .*? \| `(--.*?)`', line):
+            parsed(f'{command} {found[1]}')
+        understood += bool(found)
+    assert understood > 30
+
+
+def test_a_column_is_of_the_model_of_its_shot(add):
+    both = ('5-way 1-shot', '5-way 5-shot')
+    for values in (
+        {'accuracy': 10.0, 'scale_init': 'ones'},
+        {'accuracy': 90.0},
+        {'accuracy': 92.0, 'seed': 1},
+        {'accuracy': 99.0, 'shot': 5},
+        {'accuracy': 95.0, 'recipe': 'modern'},
     ):
-        published.add(leave(folder / f'run{number}', one))
-    lines = publish.omniglot_table(published.runs())
-    cells = '91.00 ± 0.50 | 99.00 ± 0.50 | 91.00 ± 0.50 | 99.00 ± 0.50'
-    assert lines[2] == f"| protojax, the paper's recipe | {cells} | 0, 1 / 0 |"
-    assert lines[3] == '| protojax, `--recipe=modern` | 95.00 ± 0.50 | - | 95.00 ± 0.50 | - | 0 / - |'
-    assert lines[4] == '| the paper | 98.8 | 99.7 | 96.0 | 98.9 |  |'
-    page = publish.page(published.runs())
-    cells = '91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50 | 91.00 ± 0.50'
-    assert f'| `--shot=1` | {cells} |  | 0, 1 | 2 min |' in page
-    assert '`python -m experiments.omniglot --way=60` with these flags besides, on abacus:' in page
+        add(columns=both, **values)
+    rows = cells(publish.summary_table('omniglot'))
+    assert rows[0] == ["protojax, the paper's recipe", '91.00 ± 0.50 [90.00, 92.00]', '99.00 ± 0.50', '-', '-']
+    assert rows[1] == ['protojax, `--recipe=modern`', '95.00 ± 0.50', '-', '-', '-']
+    assert rows[2] == ['the paper', '98.8', '99.7', '96.0', '98.9']
+    assert 'prototypical-networks/issues/2' in rows[3][0] and rows[3][1:] == ['98.4', '99.6', '94.9', '98.6']
+    lines = publish.paper_table('omniglot')
+    assert cells(lines)[-1][1:5] == ['91.00 ± 0.50 [90.00, 92.00]', '98.8', '99.00 ± 0.50', '99.7']
+    assert 'python -m experiments.omniglot --way=60 --shot=5' in lines
+    assert '# Prototypical networks: 2 min for each seed (0, 1) on abacus' in lines
 
 
-def test_a_gain_is_over_the_setting_with_the_most_of_its_flags(folder):
-    ones = {'episodes': 70, 'scale_init': 'ones'}
-    settings = [
-        run(accuracy=80.0, resize='nearest', **ones),
-        run(accuracy=89.25, **ones),
-        run(accuracy=90.0, episodes=70),
-        run(accuracy=95.0, episodes=80),
+def test_what_cannot_be_compared_has_a_row_of_its_own(add):
+    add(cub, columns=('50-way per image',), accuracy=60.0)
+    rows = {row[0]: row[1:3] for row in cells(publish.paper_table('cub'))}
+    assert rows['Prototypical networks, GoogLeNet features'] == ['-', '54.6']
+    assert rows['Prototypical networks, other features'] == ['60.00 ± 0.50', '-']
+    rows = [row[:2] for row in cells(publish.summary_table('cub'))]
+    assert rows[:2] == [
+        ["protojax, the paper's recipe, other features", '60.00 ± 0.50'],
+        ['the paper, GoogLeNet features', '54.6'],
     ]
-    for number, one in enumerate(settings):
-        published.add(leave(folder / f'run{number}', one))
-    lines = publish.settings_table(published.runs()['Omniglot', 'test'])
-    gains = {line.split('|')[1].strip(): line.split('|')[6].strip() for line in lines[2:]}
-    assert gains == {
-        '`--episodes=70`': '',
-        '`--episodes=70 --scale_init=ones`': '-0.75',
-        '`--episodes=70 --scale_init=ones --resize=nearest`': '-9.25',
-        '`--episodes=80`': '',
-    }
+    add(miniimagenet, columns=('5-way 5-shot',), shot=5, evaluate_on='validation', accuracy=70.0)
+    last = cells(publish.paper_table('miniimagenet'))[-2:]
+    assert last[0] == ['Prototypical networks', '-', '49.42 ± 0.78', '-', '68.20 ± 0.66']
+    assert last[1] == ['Prototypical networks, validation classes', '-', '-', '70.00 ± 0.50', '-']
+    add(miniimagenet, columns=('5-way 5-shot',), shot=5, accuracy=68.0)  # the test classes go before
+    last = cells(publish.paper_table('miniimagenet'))[-1]
+    assert last == ['Prototypical networks', '-', '49.42 ± 0.78', '68.00 ± 0.50', '68.20 ± 0.66']
 
 
-def test_settings_without_the_hardest_column_have_no_gain(folder):
-    for number, way in enumerate([(5,), (5, 10)]):
-        one = run(test_way=way)
-        published.add(leave(folder / f'run{number}', {**one, 'test': {'5-way 1-shot': one['test']['5-way 1-shot']}}))
-    assert [line.split('|')[3] for line in publish.page(published.runs()).splitlines() if '2 min' in line] == [
-        '  ',
-        '  ',
+CHOICES = """\
+python -m experiments.omniglot --way=60 --shot=1
+the recipe:
+nearest: --resize=nearest
+not run: --resize=nearest --scale_init=ones
+longer: a run of 80: --episodes=80"""
+
+
+def test_choices_are_compared_with_the_first_at_its_length(add):
+    assert publish.choices_table(CHOICES) == []
+    add(episodes=70, accuracy=90.0, looks=(500, 1000, 2000))
+    assert publish.choices_table(CHOICES) == []  # nothing to compare with
+    add(episodes=60, resize='nearest', accuracy=50.0)
+    add(episodes=70, resize='nearest', accuracy=89.25, looks=(1000,))
+    add(episodes=65, resize='nearest', accuracy=51.0)
+    rows = cells(publish.choices_table(CHOICES))
+    assert rows == [
+        ['the recipe', '', '90.00 ± 0.50', '0', '2 min'],
+        ['nearest', '`--resize=nearest`', '89.25 ± 0.50 (-0.75)', '0', '2 min'],
     ]
+    assert cells(publish.curves_table(CHOICES)) == [
+        ['the recipe', '50.00 (2.000)', '50.00 (2.000)'],
+        ['nearest', '50.00 (2.000)', ''],
+    ]
+    add(episodes=80, accuracy=90.001)
+    pinned = CHOICES.replace('recipe:', 'recipe: --episodes=70')
+    last = cells(publish.choices_table(pinned))[-1]
+    assert last[:3] == ['longer: a run of 80', '`--episodes=80`', '90.00 ± 0.50 (+0.00)']
 
 
-def test_a_recipe_stands_in_the_tables_with_one_length(folder):
-    for number, episodes in enumerate([70, 80]):
-        published.add(leave(folder / f'run{number}', run(episodes=episodes)))
-    with pytest.raises(ConfigError, match='different --episodes'):
-        publish.omniglot_table(published.runs())
+def test_a_section_appears_with_its_first_record(add):
+    template = '# Title\n\nWords.\n\n## Full\n\n<!-- paper: way -->\n\n## Empty\n\nOh.\n\n<!-- summary: cub -->\n'
+    assert publish.page(template) == '# Title\n\nWords.\n\n'
+    add(miniimagenet, columns=('5-way 1-shot',), way=10)
+    text = publish.page(template)
+    assert '48.27 ± 0.79' in text and '(results/way.svg)' in text and 'Empty' not in text and '<!--' not in text
 
 
-def test_a_learning_curve_is_the_mean_over_seeds_at_each_thousand_episodes(folder):
-    published.add(leave(folder / 'run0', run(shot=5), looks=(500, 1000, 2000, 3000)))
-    published.add(leave(folder / 'run1', run(shot=5, seed=1), looks=(1000, 2000)))
-    published.add(leave(folder / 'run2', run(), looks=(1000, 2000)))
-    published.add(leave(folder / 'run3', run(way=20)))
-    lines = publish.page(published.runs()).splitlines()
-    start = lines.index(publish.CURVES) + 2
-    assert lines[start] == '| flags | 1000 | 2000 | 3000 |'
-    assert lines[start + 2] == '| `--way=60 --shot=1` | 1.00 (2.000) | 2.00 (2.000) |  |'
-    assert lines[start + 3] == '| `--way=60 --shot=5` | 1.00 (2.000) | 2.00 (2.000) | 3.00 (2.000) |'
-    assert lines[start + 4] == ''
-
-
-def test_training_way_and_shot_stand_beside_the_paper(folder):
-    published.add(leave(folder / 'run0', run(way=20, query=15, episodes=70, accuracy=91.0)))
-    published.add(leave(folder / 'run1', run(way=5, episodes=70)))  # 5 queries instead of the 15 of that row
-    lines = publish.way_table(published.runs())
-    cells = '91.00 ± 0.50 | 98.7 | 91.00 ± 0.50 | 99.6 | 91.00 ± 0.50 | 95.4 | 91.00 ± 0.50 | 98.8'
-    assert lines[2:] == [f'| 1-shot, 15 queries, 20-way | {cells} |']
-
-
-def test_only_finished_runs_on_real_data_are_published(folder):
+def test_only_finished_runs_on_real_data_are_published(add, tmp_path):
     with pytest.raises(ConfigError, match='--add wants the workdir of a finished run'):
-        published.add(folder / 'nothing')
-    with pytest.raises(ConfigError, match='synthetic'):
-        published.add(leave(folder / 'stand-in', {**run(), 'synthetic': True}))
-    assert published.runs() == {}
+        publish.add(tmp_path / 'nothing')
+    results = json.loads((leave(tmp_path / 'stand-in') / 'results.json').read_text())
+    stand_in = {**results, 'synthetic': True, 'dataset': 'synthetic handwriting'}
+    (tmp_path / 'stand-in/results.json').write_text(json.dumps(stand_in))
+    with pytest.raises(ConfigError, match="synthetic handwriting; only runs on the paper's data sets"):
+        publish.add(tmp_path / 'stand-in')
+    assert records.published('omniglot') == []
+
+
+def start(folder, *arguments):
+    command = [sys.executable, '-m', 'experiments.publish', *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_an_error_is_one_line_and_pages_stay():
     before = publish.PAGE.read_text()
-    command = [sys.executable, '-m', 'experiments.publish', '--add=/nowhere']
-    done = subprocess.run(command, cwd=publish.ROOT, capture_output=True, text=True, check=False)
+    done = start(publish.ROOT, '--add=/nowhere')
     assert done.returncode == 1 and done.stdout == ''
     assert '--add wants the workdir of a finished run' in done.stderr and len(done.stderr.splitlines()) == 1
     assert publish.PAGE.read_text() == before
 
 
+def test_a_run_becomes_a_line_and_a_figure_of_both_pages_in_a_checkout_alone(tmp_path):
+    """In a copy of the code, first as an installed package, without README and results, then as a checkout."""
+    for package in ('protojax', 'experiments'):
+        ignored = shutil.ignore_patterns('__pycache__', 'results', 'RESULTS.md')
+        shutil.copytree(publish.ROOT / package, tmp_path / package, ignore=ignored)
+    run = leave(tmp_path / 'run', miniimagenet, columns=('5-way 1-shot',), way=15, accuracy=47.77)
+    done = start(tmp_path, f'--add={run}')
+    assert done.returncode == 1 and 'is no checkout of protojax' in done.stderr and len(done.stderr.splitlines()) == 1
+    shutil.copytree(records.PUBLISHED, tmp_path / 'experiments/results')
+    shutil.copy(publish.README, tmp_path)
+    done = start(tmp_path, f'--add={run}')
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / 'experiments/results/miniimagenet.jsonl').read_text().splitlines()
+    assert json.loads(line)['commit'] == 'abc'
+    assert '47.77 ± 0.50' in (tmp_path / 'experiments/RESULTS.md').read_text()
+    assert '<svg' in (tmp_path / 'experiments/results/way.svg').read_text()
+
+
 def test_the_readme_must_have_a_place_for_the_tables():
     with pytest.raises(ConfigError, match='no place for the tables'):
-        publish.readme('# protojax\n', FOUND)
-
-
-def test_modern_values_give_way_to_flags():
-    made = config.parse(omniglot.RECIPE, ['--recipe=modern', '--episodes=70'])
-    expected = {**omniglot.MODERN, 'episodes': 70}
-    assert made == dataclasses.replace(omniglot.RECIPE, recipe='modern', **expected)
-    assert config.parse(omniglot.RECIPE, []) == omniglot.RECIPE
+        publish.readme('# protojax\n')

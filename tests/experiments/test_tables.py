@@ -3,6 +3,7 @@
 import json
 import shlex
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
     scores = {c: {'accuracy': a, 'ci95': 0.5, 'loss': 1.0, 'episodes': episodes} for c, a in accuracies.items()}
     trial.workdir.mkdir(parents=True)
     (trial.workdir / 'config.json').write_text(json.dumps(config.to_json(trial.config)))
-    found = {'synthetic': synthetic, 'evaluated_on': split, split: scores}
+    found = {'synthetic': synthetic, 'seed': trial.config.seed, 'evaluated_on': split, split: scores}
     (trial.workdir / 'results.json').write_text(json.dumps(found))
 
 
@@ -33,24 +34,9 @@ def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
 def test_flags_of_a_row_are_those_of_its_binary(name, row, options):
     given = {'data': 'synthetic', 'episodes': 20, 'retrain': False, 'learning_rate': 0.01}
     for flags in row.runs:
-        for trial in tables.trials(TABLES[name], flags, options._replace(extra=given)).values():
-            assert trial.command[2] == TABLES[name].binary.__name__
+        for trial in tables.trials(TABLES[name], flags, options._replace(extra=given)):
+            assert trial.command[2] == f'experiments.{TABLES[name].experiment}'
             assert {**vars(trial.config), **given, **flags} == vars(trial.config)
-
-
-def test_figures_are_the_papers():
-    """One figure from each table, and the number of rows, against a second copy."""
-    papers = {name: {row.name: row.paper for row in table.rows} for name, table in TABLES.items()}
-    assert {name: len(rows) for name, rows in papers.items()} == {
-        'omniglot': 4, 'omniglot-way': 6, 'miniimagenet': 5, 'distance': 12, 'way': 12, 'cub': 7,
-    }  # fmt: skip
-    assert papers['omniglot']['Neural statistician'] == ('98.1', '99.5', '93.2', '98.1')
-    assert papers['omniglot-way']['5-shot, 15 queries, 20-way'] == ('98.1', '99.6', '94.1', '98.7')
-    assert papers['miniimagenet']['Meta-learner LSTM'] == ('43.44 ± 0.77', '60.60 ± 0.71')
-    assert papers['distance']['matching, cosine, 5-shot, 20-way'] == ('46.46 ± 0.79', '55.77 ± 0.69')
-    assert papers['way']['5-shot, 30-way'] == ('41.38', '66.79')
-    assert papers['cub']['SJE (GoogLeNet)'] == ('50.1', '-')
-    assert papers['cub']['Prototypical networks'] == ('54.6', '-')
 
 
 def test_each_cell_comes_from_the_model_of_its_shot(options):
@@ -58,21 +44,28 @@ def test_each_cell_comes_from_the_model_of_its_shot(options):
     for trial in tables.row_trials(TABLES['omniglot'], row, options):
         base = 10 * trial.config.shot + trial.config.seed
         finish(trial, {column: base + i for i, column in enumerate(TABLES['omniglot'].columns)})
-    cells = tables.collect(TABLES['omniglot'], options)['rows'][-1]['cells']
+    tables.write('omniglot', options)
+    cells = json.loads(Path(options.runs, 'omniglot.json').read_text())['rows'][-1]['cells']
     assert [cell['ours']['accuracy'] for cell in cells.values()] == [10.5, 51.5, 12.5, 53.5]
-    assert cells['5-way 5-shot']['ours']['seeds'] == {0: 51, 1: 52}
+    assert cells['5-way 5-shot']['ours']['seeds'] == {'0': 51, '1': 52}
     assert cells['5-way 5-shot']['paper'] == {'accuracy': 99.7, 'ci95': None}
 
 
 def test_markdown_shows_missing_synthetic_and_quoted(options):
+    def rows(text):
+        lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
+        return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
+
     first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
-    lines = tables.write('cub', options).splitlines()
-    assert '| Prototypical networks | - | 54.6 | - | - |' in lines
-    assert '| SJE (GoogLeNet) (quoted) |  | 50.1 |  | - |' in lines
+    found = rows(tables.write('cub', options))
+    assert found['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
+    assert found['SJE, GoogLeNet features (quoted)'] == ['', '50.1', '', '-']
     finish(first, {'50-way per image': 55.0, '50-way per class': 50.0}, synthetic=True)
     finish(second, {'50-way per image': 56.0, '50-way per class': 53.0}, synthetic=True)
     text = tables.write('cub', options)
-    assert '| 55.50 ± 0.50 (seeds 0, 1: 55.00 to 56.00; synthetic data) | 54.6 |' in text
+    ours = ['55.50 ± 0.50 [55.00, 56.00]', '-', '51.50 ± 0.50 [50.00, 53.00]', '-']
+    assert rows(text)['Prototypical networks, synthetic data'] == ours
+    assert rows(text)['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
     assert shlex.join(first.command) in text and shlex.join(second.command) in text
 
 
@@ -89,12 +82,12 @@ def test_another_configuration_is_refused_and_fewer_test_episodes_do_not_count(o
     table, row = TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1]
     trial = tables.row_trials(table, row, options)[0]
     finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
-    assert tables.results(trial) is None
+    assert tables.result(trial) is None
     quick = tables.row_trials(table, row, options._replace(extra={'test_episodes': '10'}))[0]
-    assert tables.results(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
+    assert tables.result(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
     other = tables.row_trials(table, row, options._replace(extra={'episodes': '7'}))[0]
     with pytest.raises(ConfigError, match=r'episodes \(0 there, 7 now\); choose another --runs'):
-        tables.results(other)
+        tables.result(other)
 
 
 @pytest.mark.parametrize('extra', [{'no_such': '1'}, {'way': 'many'}, {'retrain': 'perhaps'}])
@@ -122,14 +115,14 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
     extra = {'data': 'synthetic', 'episodes': '2', 'way': '20', 'dimensions': '8', 'compilation_cache': 'off'}
     options = tables.Options(str(tmp_path), (0, 1), extra)
     first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
-    finish(first, {'50-way per image': 99.0, '50-way per class': 99.0})
+    finish(first, {'50-way per image': 99.0, '50-way per class': 99.0}, synthetic=True)
 
     def run():
         """The seeds that were run, and when the results were written."""
         assert tables.run('cub', options) == 0
         started = [text for text in capfd.readouterr().out.splitlines() if text.startswith('[1/1] python')]
         times = [(trial.workdir / 'results.json').stat().st_mtime_ns for trial in (first, second)]
-        return [text.split()[4] for text in started], times
+        return [text.split()[6] for text in started], times
 
     seeds, written = run()
     assert seeds == ['--seed=1']
@@ -145,4 +138,7 @@ def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd
     assert tables.run('cub', tables.Options(str(tmp_path), (0,), extra)) == 1
     errors = capfd.readouterr().err
     assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors
-    assert '| Prototypical networks | - | 54.6 |' in (tmp_path / 'cub.md').read_text()
+    assert (
+        '| Prototypical networks, GoogLeNet features    | -                | 54.6  |'
+        in (tmp_path / 'cub.md').read_text()
+    )

@@ -35,6 +35,12 @@ def test_flags_change_the_recipe():
     assert not config.retrain
 
 
+def test_flags_go_before_the_values_of_a_recipe_by_name():
+    expected = {**omniglot.MODERN, 'recipe': 'modern', 'episodes': 70}
+    made = parse(omniglot.RECIPE, ['--recipe=modern', '--episodes=70'])
+    assert made == dataclasses.replace(omniglot.RECIPE, **expected)
+
+
 def test_the_recipes_are_the_papers():
     assert (omniglot.RECIPE.way, omniglot.RECIPE.query) == (60, 5)
     assert (omniglot.RECIPE.learning_rate, omniglot.RECIPE.halve_every) == (1e-3, 2000)
