@@ -183,8 +183,8 @@ def figures(experiment, results):
 
 def difference(experiment, results):
     """In what a run differs from all of the paper's, so that its figures cannot stand beside them; '' if in nothing."""
-    if results['synthetic']:
-        return 'synthetic data'
+    if results['synthetic'] or experiment not in {table.experiment for table in TABLES.values()}:
+        return 'synthetic data' if results['synthetic'] else 'another data set'
     if results['evaluated_on'] != 'test':
         return f'{results["evaluated_on"]} classes'
     features = results.get('features', 'other')  # which a run does not know of its data, where it does not say

@@ -50,7 +50,7 @@ def table(results, experiment):
     rows = []
     for setting, score in results[split].items():
         rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
-    lines = ['', f'Accuracy in % on the {split} classes of {results["dataset"]}']
+    lines = ['', f'Accuracy on the {split} classes of {results["dataset"]}, in %']
     lines += markdown.table(('setting', 'protojax', 'paper'), rows)
     if reason := paper.difference(experiment, results):
         lines.append(f"The paper's figures cannot be compared with these: {reason}.")

@@ -74,7 +74,7 @@ def test_a_figure_stands_beside_the_same_setting(experiment, run, expected):
         ('omniglot', results(**MAIN, weights={'way': [60], 'shot': {}}), 'no figures of a model'),  # a foreign file's
         ('cub', results(way=50, query=10), 'other features'),
         ('cub', {**results(way=50, query=10), 'features': 'ResNet-50'}, 'ResNet-50 features'),
-        ('folder', results(**FIVE_WAY), 'no figures of a model'),
+        ('folder', results(**FIVE_WAY), 'another data set'),
     ],
 )
 def test_else_there_is_a_dash_and_a_note(experiment, run, note):
