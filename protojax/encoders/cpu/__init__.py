@@ -150,6 +150,7 @@ def _unavailable():
     for name in HANDLERS:
         handler = jax.ffi.pycapsule(getattr(library, f'protojax_{name}'))
         jax.ffi.register_ffi_target(f'protojax_{name}', handler, platform='cpu')
+    library.protojax_keep_buffers()  # see memory.h; where it cannot, nothing changes
     return None
 
 

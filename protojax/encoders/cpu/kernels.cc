@@ -3,6 +3,7 @@
 // Every sum is taken over ranges fixed by the shapes and then over the ranges in order, so results have the same bits
 // whichever thread did what.
 #include "first_block.h"
+#include "memory.h"
 #include "parallel.h"
 #include "winograd.h"
 #include "xla/ffi/api/ffi.h"
@@ -102,8 +103,6 @@ ffi::Error ConvolveAndPool(ffi::ThreadPool threads, Input<4> x, Input<4> kernel,
       !has_shape(*mean, {kFilters}) || !has_shape(*mean_square, {kFilters})) {
     return shape_error("convolve_and_pool");
   }
-  prefer_huge_pages(y->typed_data(), y->size_bytes());
-  prefer_huge_pages(pooled->typed_data(), pooled->size_bytes());
   Tiling tiling = shape.tiling();
   float* U = scratch<KernelScratch>(kPositions * kMatrix);
   transform_kernel(kernel.typed_data(), kMatrix, U);
@@ -161,7 +160,6 @@ ffi::Error ConvolveAndPoolGradient(ffi::ThreadPool threads, Input<4> x, Input<4>
       !has_shape(*kernel_gradient, {3, 3, kFilters, kFilters})) {
     return shape_error("convolve_and_pool_gradient");
   }
-  prefer_huge_pages(x_gradient->typed_data(), x_gradient->size_bytes());
   Tiling tiling = shape.tiling();
   float* Ut = scratch<KernelScratch>(kPositions * kMatrix);
   transform_kernel(transposed_kernel.typed_data(), kMatrix, Ut);
@@ -249,7 +247,6 @@ ffi::Error ConvolvePoolRelu(ffi::ThreadPool threads, Input<4> x, Input<4> kernel
              : shape.channels == 64 ? convolve_pool_relu_later
                                     : nullptr;
   if (run == nullptr) return shape_error("convolve_pool_relu");
-  prefer_huge_pages(result->typed_data(), result->size_bytes());
   run(threads, shape, x.typed_data(), kernel.typed_data(), bias.typed_data(), result->typed_data());
   return ffi::Error::Success();
 }

@@ -3,7 +3,6 @@
 #define PROTOJAX_CPU_PARALLEL_H_
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -63,16 +62,6 @@ float* scratch(size_t floats) {
   if (memory.size() < floats + 16) memory.assign(floats + 16, 0.0f);
   auto address = reinterpret_cast<uintptr_t>(memory.data());
   return reinterpret_cast<float*>((address + 63) / 64 * 64);  // whole cache lines
-}
-
-// Asks for huge pages where a large result is about to be written for the first time: 512 times fewer page faults.
-inline void prefer_huge_pages(void* begin, size_t bytes) {
-#if defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kPage = 4096, kHugePage = 2 << 20;
-  uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage;
-  uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes) / kPage * kPage;
-  if (last > first + 2 * kHugePage) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
 }
 
 }  // namespace protojax

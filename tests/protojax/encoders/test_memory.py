@@ -1,0 +1,46 @@
+"""Page faults of a compiled function, in a process of its own: what XLA's library calls cannot be taken back."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from protojax.encoders import cpu
+
+CODE = """
+import resource, sys
+import jax, jax.numpy as jnp
+from protojax.encoders import cpu
+if sys.argv[1] == 'kernels':
+    assert cpu._unavailable() is None
+function, x = jax.jit(lambda x: x + 1), jnp.zeros(12 * 2**20)
+for _ in range(8):
+    function(x).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    function(x).block_until_ready()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+larger = jnp.zeros(16 * 2**20)  # another size: blocks that were kept are given back
+function(larger).block_until_ready()
+print(*(float(function(x)[i] + function(larger)[i]) for i in (0, 2**23)))
+"""
+needs_linux = pytest.mark.skipif(sys.platform != 'linux' or cpu._unavailable() is not None, reason='no kernels')
+
+
+def page_faults(choice):
+    """Page faults of eight calls that return 48 MB each, after eight others."""
+    environment = {name: value for name, value in os.environ.items() if 'MALLOC' not in name and name != 'XLA_FLAGS'}
+    environment |= {'PYTHONPATH': os.pathsep.join(sys.path), 'GLIBC_TUNABLES': ''}
+    command = [sys.executable, '-c', CODE, choice]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    faults, values = run.stdout.splitlines()
+    assert values == '2.0 2.0'
+    return int(faults)
+
+
+@needs_linux
+def test_buffers_are_used_again_without_page_faults_once_the_kernels_are_loaded():
+    usual, kept = page_faults('none'), page_faults('kernels')
+    assert usual >= 100  # one for each 2 MB, or many more
+    assert kept < usual / 5
