@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = [
     ['protojax.errors', 'protojax.files'],
     ['protojax.distances', 'protojax.devices', 'protojax.augmentation', 'protojax.episodes'],
-    ['protojax.prototypes'],
+    ['protojax.prototypes', 'protojax.hosted'],
     ['protojax.classifiers'],
     ['protojax.encoders.cpu.build', 'protojax.encoders.pixels'],
     ['protojax.encoders.block', 'protojax.encoders.cpu'],
