@@ -33,6 +33,7 @@ RECIPE = ZeroShotConfig(
     checkpoint_every=4,
     patience=2,
     compilation_cache='off',
+    pictures='off',
 )
 
 

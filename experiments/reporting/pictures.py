@@ -43,7 +43,8 @@ def curves(lines, title):
             mark_best(axes, own, name, scale)
             axes.set(xlabel='training episode', ylabel=label)
             axes.grid(axis='y')
-        if all(line['loss'] > 0 for line in own):
+        losses = [line['loss'] for line in own]
+        if max(losses) > 10 * min(losses) > 0:
             row[0].set_yscale('log')
             row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             row[0].yaxis.set_major_formatter(FormatStrFormatter('%g'))
@@ -106,7 +107,7 @@ def mistakes(found, title):
     no images.
     """
     right = 100 * np.mean(found.labels == found.predicted)
-    sizes = f'{len(found.labels):,} items among all {len(found.names):,} classes at once, {right:.1f} % right'
+    sizes = f'{len(found.labels):,} queries of {len(found.names):,} classes, {right:.1f} % right'
     heading = f'{short(title, 60)}: what is confused most\n{sizes}'
     draw = mistaken_names if found.images is None else mistaken_images
     return draw(found, confused_pairs(found), heading)
@@ -158,6 +159,7 @@ def mosaic(heading, *, left, right, rows):
     """A figure for rows of images with space on the left, and its axes, where one unit is the distance of images."""
     top = 1.8
     drawn = figure(UNIT * (ROW * rows + top), width=UNIT * (left + right), layout='none')
+    drawn.set_dpi(150)  # images of few pixels gain nothing from more
     axes = drawn.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-left, right), ylim=(ROW * rows, -top))
     axes.axis('off')

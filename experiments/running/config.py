@@ -113,6 +113,13 @@ class Config:
     )
     log_every: int = option(100, 'Episodes between lines of metrics.', group=RUN, minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', group=RUN, minimum=1, identity=False)
+    pictures: str = option(
+        'on',
+        'Whether a finished run draws its learning curves, one of its test episodes and what it confuses most.',
+        group=RUN,
+        choices=('on', 'off'),
+        identity=False,
+    )
     data_dir: str = option(
         '', 'Folder of the prepared data (default: ~/tensorflow_datasets).', group=RUN, identity=False
     )

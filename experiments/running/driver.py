@@ -12,11 +12,14 @@ import jax
 import numpy as np
 
 from experiments.reporting import results as report
+from experiments.reporting import verdict
 from experiments.running import job
 from experiments.running.building import build_few_shot_task, devices_for
 from experiments.running.config import Config, identity, run_name
 from experiments.running.evaluating import evaluators
 from experiments.running.fitting import adam, fit, fresh_fit
+from experiments.running.illustrating import illustrate
+from experiments.running.progress import phase
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, writing
 from protojax import hosted
@@ -54,7 +57,10 @@ class Run(NamedTuple):
 def run(config, experiment):
     """Do or finish the experiment of a config -> results, as written to results.json."""
     started = time.monotonic()
-    data = experiment.load(config)
+    if config.weights:
+        load_pretrained(config.weights)  # a wrong name is told before minutes are spent on data
+    with phase('loading the data'):
+        data = experiment.load(config)
     job.meet('data')
     say(f'protojax on {data.title}: {describe(data)}')
     task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
@@ -86,7 +92,7 @@ def train(run, stop):
     episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
         training, validation = (placed(run, split) for split in (data.train, data.validation))
-        validate, _ = evaluators(config, run.task, devices)
+        _, validate, _ = evaluators(config, run.task, devices)
         search = fit(
             config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
         )
@@ -117,16 +123,26 @@ def evaluate(run, variables, *, whole=True, origin=None):
     """The final table of params and batch_stats -> results. Those of a whole training are written."""
     config, workdir = run.config, run.workdir
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
-    _, test = evaluators(config, run.task, run.devices)
-    results = report.results(config, run.data, test(*variables, placed(run, split)), origin)
+    embed, _, test = evaluators(config, run.task, run.devices)
+    with phase(f'evaluating: embedding {split.counts.sum():,} items'):
+        embedded = embed(*variables, placed(run, split))
+    results = report.results(config, run.data, test(variables[0], embedded), origin)
     say(report.table(results, run.experiment.name))
+    for line in verdict.warnings(results[config.evaluate_on], workdir.metrics()):
+        say(line)
     if not whole:
         say('This run has not been trained to its end, so its results.json is not written.')
     elif workdir.writes:
         workdir.write_json('results.json', results)
+        written = ['results.json']
         if origin is None:
             with writing(workdir.path / 'weights.safetensors'):
                 save_weights(run, variables, results)
+            written.append('weights.safetensors')
+        if config.pictures == 'on':
+            with phase('drawing pictures'):
+                written += illustrate(config, run.task, variables[0], embedded, split, run.data.title, workdir)
+        say(f'written to {workdir.path}: {", ".join(written)}')
     return results
 
 

@@ -5,19 +5,28 @@ import itertools
 import jax
 
 from experiments.running.config import FewShotConfig
+from experiments.running.progress import phase
 from protojax.evaluation import embedder, episode_scorer, zero_shot_scorer
 
 
 def evaluators(config, task, devices):
-    """Two functions of params, batch_stats and a Dataset: validate -> Score, and test -> {setting: Score}."""
+    """Three functions: embed and validate of params, batch_stats and a Dataset, test of params and an embedded Dataset.
+
+    validate gives a Score, test one for each setting of the final table: {setting: Score}.
+    """
     kind = few_shot_evaluators if isinstance(config, FewShotConfig) else zero_shot_evaluators
     return kind(config, task, devices)
+
+
+def evaluation_keys(config):
+    """The random keys of validation and test episodes."""
+    return jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 1))
 
 
 def few_shot_evaluators(config, task, devices):
     """Episodes of the settings in the config."""
     embed = embedder(task.embed, devices)
-    validation_key, test_key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 1))
+    validation_key, test_key = evaluation_keys(config)
 
     def scorer(way, shot, episodes):
         return episode_scorer(task.classify, devices, way=way, shot=shot, query=config.test_query, episodes=episodes)
@@ -27,15 +36,15 @@ def few_shot_evaluators(config, task, devices):
     def validate(params, batch_stats, dataset):
         return score_validation(params, embed(params, batch_stats, dataset), validation_key)
 
-    def test(params, batch_stats, dataset):
-        embedded = embed(params, batch_stats, dataset)
-        settings = itertools.product(config.test_way, config.test_shot)
-        return {
-            f'{way}-way {shot}-shot': scorer(way, shot, config.test_episodes)(params, embedded, test_key)
-            for way, shot in settings
-        }
+    def test(params, embedded):
+        scores = {}
+        for way, shot in itertools.product(config.test_way, config.test_shot):
+            setting = f'{way}-way {shot}-shot'
+            with phase(f'evaluating: {config.test_episodes} episodes, {setting}'):
+                scores[setting] = scorer(way, shot, config.test_episodes)(params, embedded, test_key)
+        return scores
 
-    return validate, test
+    return embed, validate, test
 
 
 def zero_shot_evaluators(config, task, devices):
@@ -45,9 +54,10 @@ def zero_shot_evaluators(config, task, devices):
     def validate(params, batch_stats, dataset):
         return score(params, embed(params, batch_stats, dataset))[0]
 
-    def test(params, batch_stats, dataset):
-        per_image, per_class = score(params, embed(params, batch_stats, dataset))
-        way = dataset.counts.shape[0]
+    def test(params, embedded):
+        way = embedded.counts.shape[0]
+        with phase(f'evaluating: {way}-way'):
+            per_image, per_class = score(params, embedded)
         return {f'{way}-way per image': per_image, f'{way}-way per class': per_class}
 
-    return validate, test
+    return embed, validate, test

@@ -51,7 +51,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
-    optimizer = adam(config, episodes)
+    learning_rate, optimizer = schedule(config, episodes), adam(config, episodes)
     checkpoints = Checkpoints(workdir.path / stage)
     fresh = fresh_fit(task, optimizer, init_key)
     step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
@@ -77,11 +77,12 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
             if due(config.log_every):
                 means = {name: float(total) * per_step / config.log_every for name, total in state.totals.items()}
                 check_finite(state, per_step, saved)
-                metrics.write(step * per_step, 'train', **means)
-                bar.note = f'loss {means["loss"]:.4f}  accuracy {100 * means["accuracy"]:.1f} %'
+                metrics.write(step * per_step, 'train', **means, learning_rate=float(learning_rate(step - 1)))
+                bar.note = f'loss {means["loss"]:.4f}, {100 * means["accuracy"]:.1f} % right'
             if validation is not None and due(config.validate_every):
                 variables = state.average, state.batch_stats
-                score = validate(*variables, validation)
+                with bar.phase('validating'):
+                    score = validate(*variables, validation)
                 metrics.write(step * per_step, 'validation', loss=score.loss, accuracy=score.accuracy / 100)
                 if score.loss < best.loss:
                     best = Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
@@ -106,14 +107,19 @@ def fresh_fit(task, optimizer, key):
     return Fit(create_state(params, batch_stats, optimizer), best)
 
 
-def adam(config, episodes):
-    """Adam, its learning rate halved every so many episodes or falling to zero along a cosine over all of them."""
+def schedule(config, episodes):
+    """The learning rate by step: halved every so many episodes, or falling to zero along a cosine over all of them."""
     rate = config.learning_rate
     if config.schedule == 'cosine':
-        rate = optax.cosine_decay_schedule(rate, max(episodes // config.episodes_per_step, 1))
-    elif config.halve_every:
-        rate = optax.exponential_decay(rate, config.halve_every // config.episodes_per_step, 0.5, staircase=True)
-    return optax.chain(optax.add_decayed_weights(config.weight_decay), optax.adam(rate))
+        return optax.cosine_decay_schedule(rate, max(episodes // config.episodes_per_step, 1))
+    if config.halve_every:
+        return optax.exponential_decay(rate, config.halve_every // config.episodes_per_step, 0.5, staircase=True)
+    return optax.constant_schedule(rate)
+
+
+def adam(config, episodes):
+    """Adam with that learning rate."""
+    return optax.chain(optax.add_decayed_weights(config.weight_decay), optax.adam(schedule(config, episodes)))
 
 
 def stepper(config, loss, optimizer, devices):

@@ -4,9 +4,22 @@ import dataclasses
 import sys
 import textwrap
 
-from absl import flags
+from absl import app, flags
 
 from experiments.running.config import GROUPS, ConfigError, configured
+
+
+def start(main):
+    """Run main(argv) as a program, whose wrong flags are told like all other errors."""
+    app.run(main, flags_parser=parsed)
+
+
+def parsed(argv):
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        print(f'error: {error} (see --help)', file=sys.stderr)
+        sys.exit(1)
 
 
 def define_flags(recipe, flag_values=flags.FLAGS):

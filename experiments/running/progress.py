@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+import jax
 from tqdm import tqdm
 
 LINE = '{desc} {n_fmt}/{total_fmt}  {rate_noinv_fmt}  {remaining} left{postfix}'
@@ -93,6 +94,20 @@ class Progress:
             self._bar.start_t += away
             self._bar.last_print_t += away
             self._seen = time.time()
+
+
+@contextlib.contextmanager
+def phase(text, stream=None):
+    """Say what is being done: a line, which on a terminal is gone when it has been done."""
+    stream = stream or sys.stderr
+    if jax.process_index() > 0:
+        yield
+        return
+    terminal = stream.isatty()
+    print(f'{text} ...', end='' if terminal else '\n', file=stream, flush=True)
+    yield
+    if terminal:
+        print('\r\x1b[K', end='', file=stream, flush=True)
 
 
 def columns(terminal):

@@ -1,18 +1,19 @@
 """How every binary begins and ends: flags, devices, caches, and errors in one line."""
 
+import logging as python_logging
 import os
 import signal
 import sys
 from pathlib import Path
 
 import jax
-from absl import app, logging
+from absl import logging
 
 from experiments.running import job
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import Experiment, run
 from experiments.running.fitting import Diverged, Interrupted
-from experiments.running.flags import define_flags, from_flags, help_text
+from experiments.running.flags import define_flags, from_flags, help_text, start
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 
@@ -27,7 +28,14 @@ def launch(experiment):
         print(help_text(sys.modules['__main__'].__doc__, experiment.recipe))
         return
     define_flags(experiment.recipe)
-    app.run(lambda argv: main(argv, experiment))
+    start(lambda argv: main(argv, experiment))
+
+
+class Formatter(python_logging.Formatter):
+    """Log lines that look like our own: 'warning: ...'."""
+
+    def format(self, record):
+        return f'{record.levelname.lower()}: {record.getMessage()}'
 
 
 def main(argv, experiment):
@@ -61,6 +69,7 @@ def main(argv, experiment):
 def quiet_logs():
     """Libraries report each save and load at level INFO; users want warnings only."""
     logging.set_verbosity(logging.WARNING)
+    logging.get_absl_handler().setFormatter(Formatter())
     sys.unraisablehook = lambda _: None  # after a failed save each array that is still being written would report
 
 

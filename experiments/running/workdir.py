@@ -2,26 +2,25 @@
 
 config.json          the configuration; another one is refused
 metrics.jsonl        a line per report, the same bytes however often the run was interrupted
-tensorboard/         the same for TensorBoard
+tensorboard/         the same for TensorBoard, and the pictures
 search/, train/      checkpoints of the two stages
 results.json         the final table
 weights.safetensors  what was learned, for protojax.load_pretrained
 timing.json          how long it took, on what hardware, with which commit of the code
+curves.png           loss and accuracy by episode
+episode.png          a test episode with its mistakes, where the items are images
+mistakes.png         the classes that are confused most
 """
 
 import contextlib
 import fcntl
 import json
 import os
-import time
 from pathlib import Path
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from experiments.running.config import differing_fields, to_json
 from experiments.running.hardware import commit, processor
@@ -55,6 +54,11 @@ class Workdir:
     def read_json(self, name, default=None):
         file = self.path / name
         return json.loads(file.read_text()) if file.exists() else default
+
+    def metrics(self):
+        """The lines of metrics.jsonl so far."""
+        file = self.path / 'metrics.jsonl'
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def add_seconds(self, seconds):
         """Add to the time that the run has taken, over all its starts but those that were killed."""
@@ -107,7 +111,9 @@ class Metrics:
             with writing(self.path):
                 self._rewind(self.path, episode)
                 self._file = open(self.path, 'a')  # noqa: SIM115 - open as long as the stage
-                self._board = open_board(workdir.path / 'tensorboard' / stage, episode)
+                from experiments.running.board import Board  # only now: it loads PyTorch where that is installed
+
+                self._board = Board(workdir.path / 'tensorboard' / stage, episode)
 
     def write(self, episode, split, **values):
         """Report values of a split at an episode; on the disk when this returns."""
@@ -118,8 +124,7 @@ class Metrics:
             self._file.flush()
             os.fsync(self._file.fileno())
             for name, value in values.items():
-                point = Summary(value=[Summary.Value(tag=f'{split}/{name}', simple_value=value)])
-                self._board.write_event(Event(wall_time=time.time(), step=episode, summary=point))
+                self._board.write_number(f'{split}/{name}', episode, value)
             self._board.flush()
 
     def close(self):
@@ -136,17 +141,6 @@ class Metrics:
 
     def _is_before(self, line, episode):
         return line['stage'] != self.stage or line['episode'] <= episode
-
-
-def open_board(folder, episode):
-    """A file of TensorBoard events that begins by hiding what earlier files hold after the episode.
-
-    Written in this thread: that of a SummaryWriter would end unseen on a full disk, and the run wait for it for ever.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    board = EventsWriter(str(folder / 'events'))
-    board.write_event(Event(step=episode + 1, session_log=SessionLog(status=SessionLog.START)))
-    return board
 
 
 @contextlib.contextmanager

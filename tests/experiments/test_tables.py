@@ -112,7 +112,14 @@ def test_charts_are_drawn_from_what_is_there(name, options):
 
 def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
     monkeypatch.delenv('XLA_FLAGS', raising=False)
-    extra = {'data': 'synthetic', 'episodes': '2', 'way': '20', 'dimensions': '8', 'compilation_cache': 'off'}
+    extra = {
+        'data': 'synthetic',
+        'episodes': '2',
+        'way': '20',
+        'dimensions': '8',
+        'compilation_cache': 'off',
+        'pictures': 'off',
+    }
     options = tables.Options(str(tmp_path), (0, 1), extra)
     first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
     finish(first, {'50-way per image': 99.0, '50-way per class': 99.0}, synthetic=True)
@@ -134,7 +141,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
 
 def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd):
     monkeypatch.delenv('XLA_FLAGS', raising=False)
-    extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off'}
+    extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off', 'pictures': 'off'}
     assert tables.run('cub', tables.Options(str(tmp_path), (0,), extra)) == 1
     errors = capfd.readouterr().err
     assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors

@@ -32,6 +32,7 @@ TINY = {
     'validate_every': 2,
     'checkpoint_every': 4,
     'kernels': 'off',
+    'pictures': 'off',
 }
 
 
@@ -64,7 +65,7 @@ def lines(workdir):
 def finished(tmp_path_factory):
     """A run on the stand-in that went through without interruption."""
     workdir = tmp_path_factory.mktemp('run')
-    return workdir, driver.run(config(workdir), EXPERIMENT)
+    return workdir, driver.run(config(workdir, pictures='on'), EXPERIMENT)
 
 
 def test_a_run_writes_what_it_promises(finished):
@@ -78,8 +79,20 @@ def test_a_run_writes_what_it_promises(finished):
     assert json.loads((workdir / 'config.json').read_text())['way'] == 5
     assert [(line['episode'], line['split']) for line in lines(workdir)] == [(2, 'train'), (4, 'train'), (6, 'train')]
     assert list((workdir / 'tensorboard' / 'train').glob('events.*'))
+    assert [line['learning_rate'] for line in lines(workdir)] == pytest.approx([1e-3] * 3)
     timing = json.loads((workdir / 'timing.json').read_text())
     assert timing['seconds'] > 0 and 'core' in timing['processor'] and 'commit' in timing
+
+
+def test_a_run_leaves_pictures_and_its_last_line_names_the_files(finished, tmp_path, capsys):
+    workdir, _ = finished
+    names = ['curves.png', 'episode.png', 'mistakes.png']
+    assert sorted(path.name for path in workdir.glob('*.png')) == names
+    (events,) = (workdir / 'tensorboard' / 'pictures').glob('events.*')
+    assert all((workdir / name).read_bytes() in events.read_bytes() for name in names)
+    driver.run(config(tmp_path, episodes=2), EXPERIMENT)
+    assert capsys.readouterr().out.splitlines()[-1] == f'written to {tmp_path}: results.json, weights.safetensors'
+    assert not list(tmp_path.glob('*.png'))
 
 
 def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ import termios
 import pytest
 
 from experiments.running import progress
-from experiments.running.progress import Progress
+from experiments.running.progress import Progress, phase
 
 
 class Terminal(io.StringIO):
@@ -104,6 +104,13 @@ def test_phases_are_named_each_time_on_a_terminal_and_once_in_lines(clock):
                 with bar.phase('validating'):
                     clock[0] += 0.05
         assert stream.getvalue().count('validating') == times
+
+
+def test_what_is_being_done_is_said_and_gone_from_a_terminal_afterwards():
+    for stream, shown in ((Terminal(), 'loading ...\r\x1b[K'), (io.StringIO(), 'loading ...\n')):
+        with phase('loading', stream):
+            assert stream.getvalue().startswith('loading ...')
+        assert stream.getvalue() == shown
 
 
 def test_quiet_says_nothing(clock):

@@ -1,0 +1,16 @@
+"""What is plainly wrong with a result, in a line that says what to do about it."""
+
+STILL = 0.01  # a loss that never moves by more than this share of itself stands still
+
+
+def warnings(scores, lines):
+    """One line, or none: {setting: score as in results.json}, lines of metrics.jsonl -> list of lines."""
+    for setting, score in scores.items():
+        chance = 100 / int(setting.split('-')[0])
+        if score['accuracy'] - score['ci95'] <= chance:
+            measured = f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f} %'
+            return [f'the model has not learned: {measured} is chance in {setting}; lower --learning_rate']
+    losses = [line['loss'] for line in lines if line['split'] == 'train']
+    if len(losses) > 1 and max(losses) - min(losses) < STILL * max(losses):
+        return [f'the model has not learned: the loss stood still at {losses[-1]:.4f}; change --learning_rate']
+    return []

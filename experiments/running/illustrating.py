@@ -1,0 +1,101 @@
+"""The pictures that a finished run leaves in its workdir."""
+
+import jax
+import numpy as np
+
+from experiments.running.config import FewShotConfig
+from experiments.running.evaluating import evaluation_keys
+from protojax.episodes import Dataset, Episode, sample_episode
+from protojax.errors import first_line
+from protojax.files import write_whole
+
+QUERIES_AT_ONCE = 4096
+
+
+def illustrate(config, task, params, embedded, split, title, workdir):
+    """Draw a run into its workdir and TensorBoard -> names of the files. What cannot be drawn costs a line, not a run.
+
+    split: that of the final table, with names and images; embedded: the Dataset of its embeddings.
+    """
+    written = []
+    try:
+        from experiments.reporting import drawing  # only now, as matplotlib takes a second to load
+        from experiments.running.board import Board
+
+        board = Board(workdir.path / 'tensorboard' / 'pictures', 0)
+        for name, figure in figures(config, task, jax.device_get(params), embedded, split, title, workdir):
+            png = drawing.encoded(figure)
+            write_whole(workdir.path / f'{name}.png', png)
+            board.write_picture(name, 0, png)
+            written.append(f'{name}.png')
+        board.close()
+    except Exception as error:  # of whatever kind: the results are there already
+        print(f'warning: not all pictures could be drawn ({first_line(error)})', flush=True)
+    return written
+
+
+def figures(config, task, params, embedded, split, title, workdir):
+    """Names and figures of what there is to see of a run: curves, an episode where there are images, mistakes."""
+    from experiments.reporting import pictures
+
+    def predictions(episode):
+        """Of the queries of an episode of places: see every_item."""
+        names = tuple(split.names[number] for number in episode.classes)
+        images = items_at(split.items, episode.query) if split.items.dtype == np.uint8 else None
+        return pictures.Predictions(episode.query_labels, predict(task, params, embedded, episode), names, images)
+
+    if lines := workdir.metrics():
+        yield 'curves', pictures.curves(lines, f'{title}, {workdir.path.name}')
+    if not isinstance(config, FewShotConfig):
+        yield 'mistakes', pictures.mistakes(predictions(every_item(embedded)), f'{title}, zero-shot')
+        return
+    if split.items.dtype == np.uint8:
+        way, shot = max(config.test_way), min(config.test_shot)
+        episode = first_episode(config, embedded, way=way, shot=shot)
+        shown = f'{title}: a {way}-way {shot}-shot episode'
+        support = items_at(split.items, episode.support)
+        yield 'episode', pictures.episode(support, episode.support_labels, predictions(episode), shown)
+    shot, query = max(config.test_shot), config.test_query
+    queries = predictions(every_item(embedded, shot=shot, query=query))
+    yield 'mistakes', pictures.mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
+
+
+def first_episode(config, embedded, *, way, shot):
+    """The first test episode of a setting, by the places of its items: see every_item."""
+    places = np.arange(embedded.items.shape[0] * embedded.items.shape[1]).reshape(embedded.items.shape[:2])
+    key = jax.random.fold_in(evaluation_keys(config)[1], 0)
+    dataset = Dataset(places, np.asarray(embedded.counts))
+    return jax.device_get(
+        jax.jit(sample_episode, static_argnames=('way', 'shot', 'query'))(
+            key, dataset, way=way, shot=shot, query=config.test_query
+        )
+    )
+
+
+def every_item(embedded, *, shot=0, query=None):
+    """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
+    rng, size = np.random.default_rng(0), embedded.items.shape[1]
+    chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]
+    support = [places[:shot] for places in chosen]
+    queries = [places[shot:][:query] for places in chosen]
+    parts = [part for own in (support, queries) for part in (np.concatenate(own), labels_of(own))]
+    return Episode(*parts, np.arange(len(chosen)), attributes=embedded.attributes)
+
+
+def labels_of(classes):
+    return np.repeat(np.arange(len(classes)), [len(places) for places in classes])
+
+
+def items_at(items, places):
+    """[classes, items, ...], [N] -> [N, ...]"""
+    return items.reshape(-1, *items.shape[2:])[places]
+
+
+def predict(task, params, embedded, episode):
+    """The classes that the queries of an episode of places are taken for -> int [Q]."""
+    classify = jax.jit(lambda params, episode: task.classify(params, episode).argmax(-1))
+    support, parts = items_at(embedded.items, episode.support), []
+    for start in range(0, len(episode.query), QUERIES_AT_ONCE):
+        queries = items_at(embedded.items, episode.query[start : start + QUERIES_AT_ONCE])
+        parts.append(classify(params, episode._replace(support=support, query=queries, query_labels=None)))
+    return np.concatenate(parts)
