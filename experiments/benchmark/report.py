@@ -4,6 +4,7 @@ import os
 import platform
 from importlib import metadata
 
+from experiments.reporting.markdown import table
 from experiments.running.hardware import processor
 
 # Column, key of its values, and their form.
@@ -63,12 +64,12 @@ def row(entry, measurement, matmul_gflops):
 
 def markdown(figures):
     """A section's figures as a heading, a table and its notes."""
-    lines = [f'### {figures["title"]}', '']
-    lines.append('| |' + ''.join(f' {title.format(unit=figures["unit"])} |' for title, _, _ in COLUMNS))
-    lines.append('| --- |' + ' ---: |' * len(COLUMNS))
+    header = ['', *(title.format(unit=figures['unit']) for title, _, _ in COLUMNS)]
+    rows = []
     for values in figures['rows']:
-        cells = ('' if values[key] is None else form.format(values[key]) for _, key, form in COLUMNS)
-        lines.append(f'| {values["contender"]} |' + ''.join(f' {cell} |' for cell in cells))
+        cells = ['' if values[key] is None else form.format(values[key]) for _, key, form in COLUMNS]
+        rows.append([values['contender'], *cells])
+    lines = [f'### {figures["title"]}', '', *table(header, rows)]
     rates = ', '.join(f'{name} {rate:.0f}' for name, rate in figures['matmul_gflops'].items())
     lines += ['', f'GFLOP/s of the machine: {rates}.']
     if figures['idle_share'] is not None:
