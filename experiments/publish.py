@@ -5,7 +5,7 @@
 
 The first command appends the run in a workdir to experiments/results/<experiment>.jsonl and then does as the second,
 which writes experiments/RESULTS.md from experiments/results/page.md. In that page a comment `<!-- kind: ... -->` is the
-place of a table, and a section whose tables are all empty is left out.
+place of a table (KINDS names the function of each kind), and a section whose tables are all empty is left out.
 """
 
 import re
@@ -53,19 +53,21 @@ def published_runs(table, wanted):
     return test or validation
 
 
-def published_table(name):
-    return comparison.compare(TABLES[name], lambda wanted: published_runs(TABLES[name], wanted))
+def published_table(text):
+    """The name of a table, and flags that all its runs must have -> the name, what compare finds, and the flags."""
+    name, given = text.split()[0], records.flags(text)
+    return name, comparison.compare(TABLES[name], lambda wanted: published_runs(TABLES[name], wanted | given)), given
 
 
-def paper_table(name):
+def paper_table(text):
     """A table of the paper with ours beside, its chart, and the commands of our rows."""
-    table, found = TABLES[name], published_table(name)
+    name, found, given = published_table(text)
+    table, commands = TABLES[name], {}
     if not comparison.has_ours(found):
         return []
     chart = ['', f'![{table.title}](results/{comparison.CHARTS[name]})'] if name in comparison.CHARTS else []
-    commands = {}
     for row in table.rows:
-        for runs in filter(None, (published_runs(table, wanted) for wanted in row.runs)):
+        for runs in filter(None, (published_runs(table, wanted | given) for wanted in row.runs)):
             comment = f'# {row.name}: {minutes(runs)} for each seed ({seeds(runs)}) on {hardware(runs)}'
             commands[records.without_seed(runs[0])] = [comment, records.without_seed(runs[0])]
     return [*comparison.lines(table, found), *chart, '', table.note, '', '```sh', *sum(commands.values(), []), '```']
@@ -179,11 +181,12 @@ def main(argv):
             raise ConfigError(f'{ROOT} is no checkout of protojax; publish writes into one, so start it there')
         for workdir in flags.FLAGS.add:
             add(workdir)
-        text = page(TEMPLATE.read_text())
-        write_whole(PAGE, text)
+        template = TEMPLATE.read_text()
+        write_whole(PAGE, page(template))
         write_whole(README, readme(README.read_text()))
-        for name in (name for name, file in comparison.CHARTS.items() if f'results/{file}' in text):
-            comparison.draw(name, published_table(name), records.PUBLISHED)
+        for name, found, _ in (published_table(place[2]) for place in PLACE.finditer(template) if place[1] == 'paper'):
+            if name in comparison.CHARTS and comparison.has_ours(found):
+                comparison.draw(name, found, records.PUBLISHED)
     except ConfigError as error:
         print(f'error: {error}', file=sys.stderr)
         return 1

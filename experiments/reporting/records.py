@@ -54,9 +54,8 @@ def command(experiment, record):
     config, recipe = record['config'], dataclasses.replace(experiment.recipe, data=record['config']['data'])
     model = ('way', 'shot') if 'shot' in config else ()
     flags = {name: config[name] for name in model} | changes(recipe, config, beside=(*model, 'seed'))
-    episodes = max(score['episodes'] for score in record[record['evaluated_on']].values())
-    if model and episodes != recipe.test_episodes:
-        flags['test_episodes'] = episodes
+    if model and length(record)[1] != recipe.test_episodes:
+        flags['test_episodes'] = length(record)[1]
     flags['seed'] = record['seed']
     return ' '.join([f'python -m experiments.{experiment.name}', *(f'--{n}={as_text(v)}' for n, v in flags.items())])
 
@@ -84,7 +83,7 @@ def append(experiment, record):
 def select(records, wanted):
     """The runs with the wanted values and nothing else changed but their length, one per seed.
 
-    Of settings that differ in length the one that was published last counts, and so does the last run of a seed.
+    Of settings that differ in length the one with the longest training and test counts, of equal ones the last line.
     """
     found = []
     for record in records:
@@ -93,8 +92,15 @@ def select(records, wanted):
         known = all(values.get(name) == as_text(value) for name, value in wanted.items())
         if known and not given.keys() - wanted.keys() - LENGTHS - {'seed'}:
             found.append(record)
+    found.sort(key=length)
     runs = {record['seed']: record for record in found if without_seed(record) == without_seed(found[-1])}
     return [runs[seed] for seed in sorted(runs)]
+
+
+def length(record):
+    """Episodes of training and test; where the validation loss chooses, training is longest."""
+    tested = max(score['episodes'] for score in record[record['evaluated_on']].values())
+    return record['config']['episodes'] or float('inf'), tested
 
 
 def without_seed(record):

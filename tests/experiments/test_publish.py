@@ -107,6 +107,9 @@ def test_a_column_is_of_the_model_of_its_shot(add):
     assert cells(lines)[-1][1:5] == ['91.00 ± 0.50 [90.00, 92.00]', '98.8', '99.00 ± 0.50', '99.7']
     assert 'python -m experiments.omniglot --way=60 --shot=5' in lines
     assert '# Prototypical networks: 2 min for each seed (0, 1) on abacus' in lines
+    add(columns=both, accuracy=80.0, episodes=70)
+    assert publish.paper_table('omniglot') == lines  # a shorter training is not shown, unless it is asked for
+    assert cells(publish.paper_table('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
 
 
 def test_what_cannot_be_compared_has_a_row_of_its_own(add):

@@ -72,10 +72,12 @@ def test_a_question_finds_runs_with_nothing_else_changed():
     assert records.select(runs, {**MODEL, 'way': 20, 'query': '15'}) == [runs[5]]
 
 
-def test_the_length_that_was_published_last_counts():
-    runs = [record(episodes=70), record(episodes=80), record(episodes=80, seed=1), record(episodes=80, accuracy=91.0)]
-    assert records.select(runs, MODEL) == [runs[3], runs[2]]
-    assert records.select(runs, {**MODEL, 'episodes': '70'}) == [runs[0]]
+def test_the_longest_training_counts_and_of_equal_ones_the_last():
+    runs = [record(episodes=80, seed=1), record(episodes=80), record(episodes=70), record(episodes=80, accuracy=91.0)]
+    assert records.select(runs, MODEL) == [runs[3], runs[0]]
+    assert records.select(runs, {**MODEL, 'episodes': '70'}) == [runs[2]]
+    chosen = record()  # by the validation loss
+    assert records.select([*runs, chosen, record(test_episodes=10)], MODEL) == [chosen]
 
 
 def test_a_flag_that_old_lines_lack_is_as_it_was_then():
