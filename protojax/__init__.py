@@ -5,13 +5,26 @@ The paper is in `distances`, `prototypes` and `classifiers`; data on the device 
 and scores in `evaluation`.
 """
 
+from protojax.class_files import load_classes, save_classes
 from protojax.classifiers import accuracies, by_gaussians, by_matching, by_prototypes, losses, matching, prototypical
 from protojax.datasets import Data, Split
 from protojax.devices import parallelize, place
 from protojax.distances import Learned, bregman, cosine, mahalanobis, pairwise, squared_euclidean
-from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
+from protojax.encoders import Conv4, EfficientNetLite, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.evaluation import Score, embedder, episode_scorer
+from protojax.images import load_images
+from protojax.known_classes import (
+    KnownClasses,
+    Prediction,
+    calibrated,
+    known_classes,
+    linear_model,
+    merge,
+    predict,
+    without,
+    zero_shot,
+)
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.prototypes import linear_classifier
 from protojax.tasks import Task, few_shot_task, zero_shot_task
@@ -20,6 +33,19 @@ from protojax.training import TrainState, create_state, train_step
 __version__ = '0.2.0'
 
 __all__ = [
+    'zero_shot',
+    'without',
+    'save_classes',
+    'predict',
+    'merge',
+    'load_images',
+    'load_classes',
+    'linear_model',
+    'known_classes',
+    'calibrated',
+    'Prediction',
+    'KnownClasses',
+    'EfficientNetLite',
     'Conv4',
     'Data',
     'Dataset',

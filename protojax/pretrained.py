@@ -6,27 +6,35 @@ digest of it all. Squared distances between embeddings need no temperature: one 
 the encoder's settings.
 """
 
+import functools
 import hashlib
 import json
 import math
 import os
-import struct
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
+from jax.typing import ArrayLike
 
-from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
+from protojax import photo_weights
+from protojax.encoders import Conv4, EfficientNetLite, LinearMap, ResNet12, check_items, encode, initialize
 from protojax.errors import WeightsError, first_line
-from protojax.files import write_whole
+from protojax.files import read_arrays, write_arrays
 
 FORMAT = 'protojax weights 2'
 LARGEST = 1 << 30  # bytes of a file
-ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, LinearMap, ResNet12)}
+BATCH = 64  # items that are embedded at a time
+ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, EfficientNetLite, LinearMap, ResNet12)}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _embed(encoder, params, batch_stats, items):
+    return encode(encoder, params, batch_stats, items)[0]
 
 
 class Pretrained(NamedTuple):
@@ -39,16 +47,30 @@ class Pretrained(NamedTuple):
     attribute_encoder: nn.Module | None = None  # of zero-shot learning
     classifier: Any = {}  # parameters of a learned distance, or of the attribute encoder  # noqa: RUF012
 
-    def embed(self, items: np.ndarray) -> jax.Array:
-        """Embeddings of items: [N, ...] -> [N, D]."""
-        return encode(self.encoder, self.params, self.batch_stats, items)[0]
+    def embed(self, items: ArrayLike) -> jax.Array:
+        """Embeddings of any number of items: [N, ...] -> [N, D]. They are embedded a few at a time."""
+        check_items(self.encoder, items)
+        parts = []
+        for start in range(0, len(items), BATCH):
+            part = items[start : start + BATCH]
+            # Padded, so that a program is compiled for a few sizes and not for each.
+            size = 1 << max(len(part) - 1, 0).bit_length()
+            padded = jnp.concatenate([part, jnp.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+            parts.append(_embed(self.encoder, self.params, self.batch_stats, padded)[: len(part)])
+        return jnp.concatenate(parts)
 
 
 def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None) -> Pretrained:
     """The weights that come with protojax under a name, or those of a file.
 
+    'photos' and 'photos-large' are in packages of their own (see protojax.photo_weights).
+
     `encoder` is needed for weights of an encoder that is not part of protojax: one with the settings of training.
     """
+    if name in photo_weights.PACKAGED:
+        encoder, params, origin = photo_weights.load(name)
+        described = {'encoder': _description(encoder), 'item_shape': list(encoder.item_shape)}
+        return Pretrained(encoder, params, {}, {**described, **origin})
     path = weights_path(name)
     try:
         description, variables = _read(path)
@@ -75,8 +97,7 @@ def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape:
     described = {name: _description(encoder) for name, encoder in encoders.items() if encoder is not None}
     description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}
     description['digest'] = _digest(description, arrays)
-    metadata = {'protojax': json.dumps(description)}
-    write_whole(path, safetensors.numpy.save(arrays, metadata))
+    write_arrays(path, arrays, description)
 
 
 def weights_path(name: str | os.PathLike) -> Path:
@@ -86,7 +107,7 @@ def weights_path(name: str | os.PathLike) -> Path:
     if os.sep not in str(name) and path.suffix != '.safetensors':
         path = shipped / f'{name}.safetensors'
     if not path.is_file():
-        known = ', '.join(sorted(file.stem for file in shipped.glob('*.safetensors')))
+        known = ', '.join([*sorted(file.stem for file in shipped.glob('*.safetensors')), *photo_weights.PACKAGED])
         raise WeightsError(f'there are no weights {name}; give a .safetensors file or one of: {known}')
     return path
 
@@ -99,15 +120,7 @@ def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = N
 
 def _read(path):
     """Description and variables of a file, none of whose arrays is larger than what the file holds."""
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f'it has more than {LARGEST} bytes')
-    content = path.read_bytes()
-    arrays = safetensors.numpy.load(content)  # checks the header and every length in it
-    (length,) = struct.unpack('<Q', content[:8])
-    metadata = json.loads(content[8 : 8 + length]).get('__metadata__', {})
-    if 'protojax' not in metadata:
-        raise ValueError('it does not describe any')
-    description = json.loads(metadata['protojax'])
+    arrays, description = read_arrays(path, largest=LARGEST)
     if description['format'] != FORMAT or description['digest'] != _digest(description, arrays):
         raise ValueError('its contents do not match their description')
     for name, array in arrays.items():

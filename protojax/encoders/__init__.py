@@ -12,6 +12,8 @@ An encoder is a Linen module. Nothing else in the package knows Linen, as encode
   devices (`lax.pmean`, or `nn.BatchNorm(axis_name=axis_name)`).
 - It draws no random numbers in a call, as dropout would: an update depends on the parameters and the episode alone.
 - A field `item_shape`, if it has one, says what shape of items it takes; `encode` refuses others.
+- A field `crop`, if it has one, is the side of the central square of an image that it is to see, in shorter sides of
+  the image; without, `protojax.load_images` shows it the whole image.
 - A class attribute `settings`, if it has one, names the fields that are saved in a weights file.
 """
 
@@ -26,9 +28,10 @@ from jax.typing import ArrayLike
 
 from protojax.encoders.conv4 import Conv4
 from protojax.encoders.linear import LinearMap
+from protojax.encoders.photos import EfficientNetLite
 from protojax.encoders.resnet12 import ResNet12
 
-__all__ = ['Conv4', 'LinearMap', 'ResNet12', 'encode', 'initialize']
+__all__ = ['Conv4', 'EfficientNetLite', 'LinearMap', 'ResNet12', 'check_items', 'encode', 'initialize']
 
 
 def initialize(encoder: nn.Module, key: jax.Array, item_shape: Sequence[int]) -> tuple[Any, Any]:

