@@ -1,7 +1,6 @@
 """Runs an experiment from the data to the results: load, train or go on training, evaluate, write down."""
 
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from experiments.reporting import results as report
 from experiments.reporting import verdict
@@ -19,14 +17,12 @@ from experiments.running.config import Config, identity, run_name
 from experiments.running.evaluating import evaluators
 from experiments.running.fitting import adam, fit, fresh_fit
 from experiments.running.illustrating import illustrate
+from experiments.running.placement import placed
 from experiments.running.progress import phase
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, writing
-from protojax import hosted
 from protojax.checkpoints import Checkpoints
 from protojax.datasets import Data
-from protojax.devices import place
-from protojax.episodes import Dataset
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.tasks import Task
 
@@ -91,7 +87,7 @@ def train(run, stop):
     options = {'devices': devices, 'workdir': run.workdir, 'stop': stop}
     episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
-        training, validation = (placed(run, split) for split in (data.train, data.validation))
+        training, validation = (placed(config, devices, split) for split in (data.train, data.validation))
         _, validate, _ = evaluators(config, run.task, devices)
         search = fit(
             config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
@@ -101,7 +97,7 @@ def train(run, stop):
             return best.params, best.batch_stats
         episodes = max(int(best.step), 1) * config.episodes_per_step
         say(f'lowest validation loss after {episodes} episodes; training anew on train+validation for as long')
-    training = placed(run, *known_splits(config, data))
+    training = placed(config, devices, *known_splits(config, data))
     state = fit(config, run.task, training, stage='train', episodes=episodes, **options).state
     return state.average, state.batch_stats
 
@@ -125,7 +121,7 @@ def evaluate(run, variables, *, whole=True, origin=None):
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
     embed, _, test = evaluators(config, run.task, run.devices)
     with phase(f'evaluating: embedding {split.counts.sum():,} items'):
-        embedded = embed(*variables, placed(run, split))
+        embedded = embed(*variables, placed(config, run.devices, split))
     results = report.results(config, run.data, test(variables[0], embedded), origin)
     say(report.table(results, run.experiment.name))
     for line in verdict.warnings(results[config.evaluate_on], workdir.metrics()):
@@ -161,8 +157,8 @@ def save_weights(run, variables, results):
     """Everything that was learned, in a file of its own."""
     config, (params, batch_stats) = run.config, variables
     encoder = run.task.encoder
-    if getattr(config, 'distance', '') == 'euclidean':  # squared distances of the embeddings then need no temperature
-        encoder = encoder.clone(scale=config.temperature**-0.5)
+    if getattr(config, 'distance', '') == 'euclidean' and hasattr(encoder, 'scale'):
+        encoder = encoder.clone(scale=config.temperature**-0.5)  # squared distances then need no temperature
     item_shape = run.data.train.items.shape[2:]
     weights = Pretrained(
         encoder, params['encoder'], batch_stats, {'results': results}, run.task.attribute_encoder, params['classifier']
@@ -173,29 +169,6 @@ def save_weights(run, variables, results):
 def known_splits(config, data):
     """The splits that the final model is trained on."""
     return [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
-
-
-def placed(run, *splits):
-    """Splits as one data set, their classes one after the other, on the devices or on the host."""
-    counts = np.concatenate([split.counts for split in splits])
-    attributes = None if splits[0].attributes is None else np.concatenate([split.attributes for split in splits])
-    joined = splits[0].items if len(splits) == 1 else hosted.Joined([split.items for split in splits])
-    size = math.prod(joined.shape) * joined.dtype.itemsize
-    if run.config.placement == 'host' or (run.config.placement == 'auto' and size > memory(run.devices[0]) / 2):
-        return Dataset(joined, counts, attributes)
-    if len(splits) > 1:
-        joined = np.zeros(joined.shape, joined.dtype)
-        begin = 0
-        for split in splits:  # filled in place, as a large data set should not be in memory more often than it must
-            joined[begin : begin + len(split.counts), : split.items.shape[1]] = split.items
-            begin += len(split.counts)
-    return place(Dataset(joined, counts, attributes), run.devices)
-
-
-def memory(device):
-    """Bytes of a device's memory, or of the machine's where the device does not tell."""
-    told = device.memory_stats() or {}
-    return told.get('bytes_limit') or os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def describe(data):
