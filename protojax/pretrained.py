@@ -102,14 +102,22 @@ def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape:
 
 def weights_path(name: str | os.PathLike) -> Path:
     """Where the weights of a name lie: those that come with protojax, or a file."""
-    shipped = Path(str(resources.files('protojax'))) / 'weights'
     path = Path(name).expanduser()
     if os.sep not in str(name) and path.suffix != '.safetensors':
-        path = shipped / f'{name}.safetensors'
+        path = _shipped() / f'{name}.safetensors'
     if not path.is_file():
-        known = ', '.join([*sorted(file.stem for file in shipped.glob('*.safetensors')), *photo_weights.PACKAGED])
+        known = ', '.join([*shipped_names(), *photo_weights.PACKAGED])
         raise WeightsError(f'there are no weights {name}; give a .safetensors file or one of: {known}')
     return path
+
+
+def shipped_names() -> list[str]:
+    """Names of the weights that come with protojax."""
+    return sorted(file.stem for file in _shipped().glob('*.safetensors'))
+
+
+def _shipped():
+    return Path(str(resources.files('protojax'))) / 'weights'
 
 
 def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = None) -> tuple[Any, Any]:

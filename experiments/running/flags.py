@@ -67,6 +67,8 @@ def help_text(description, recipe):
     lines = [description.strip()]
     for group in GROUPS:
         fields = [field for field in dataclasses.fields(recipe) if field.metadata['group'] == group]
+        if not fields:
+            continue
         lines += [
             '',
             f'{group}:',
