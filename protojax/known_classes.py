@@ -107,11 +107,16 @@ def without(known: KnownClasses, name: str) -> KnownClasses:
 
 def predict(known: KnownClasses, embeddings: ArrayLike) -> Prediction:
     """The nearest class of each query and its probability (eq. 2): [Q, D]."""
-    distances = pairwise(squared_euclidean)(jnp.asarray(embeddings), jnp.asarray(known.prototypes))
+    limits = known.threshold * (1 + 1 / known.counts.astype(np.float32))
+    return _predict(jnp.asarray(embeddings), known.prototypes, known.temperature, limits)
+
+
+@jax.jit
+def _predict(embeddings, prototypes, temperature, limits):
+    distances = pairwise(squared_euclidean)(embeddings, prototypes)
     distances = jnp.maximum(distances, 0)  # rounding can take it below
-    probabilities = jax.nn.softmax(-distances / known.temperature)
-    far = distances > known.threshold * (1 + 1 / known.counts.astype(np.float32))[None]
-    return Prediction(jnp.argmin(distances, 1), probabilities, distances, far.all(1))
+    probabilities = jax.nn.softmax(-distances / temperature)
+    return Prediction(jnp.argmin(distances, 1), probabilities, distances, (distances > limits[None]).all(1))
 
 
 def calibrated(known: KnownClasses, embeddings: ArrayLike, labels: ArrayLike) -> KnownClasses:
@@ -154,7 +159,10 @@ def _leave_one_out(known, embeddings, labels):
 
     Without it the mean of n examples is farther away, the squared distance by a factor of (n / (n - 1))**2.
     """
-    distances = np.array(predict(known, embeddings).distances, np.float64)
+    embeddings, prototypes = embeddings.astype(np.float64), known.prototypes.astype(np.float64)
+    # By NumPy, as JAX would compile a program for every number of examples and classes.
+    squares = np.sum(embeddings**2, 1)[:, None] + np.sum(prototypes**2, 1)
+    distances = np.maximum(squares - 2 * embeddings @ prototypes.T, 0)
     counts = np.tile(known.counts.astype(np.float64), (len(labels), 1))
     rows = np.arange(len(labels))
     own = counts[rows, labels]
