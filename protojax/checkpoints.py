@@ -7,6 +7,7 @@ checkpoint. Whatever happens to the files afterwards is found by the digest, and
 
 import hashlib
 import json
+import os
 import re
 
 import jax
@@ -16,6 +17,14 @@ from absl import logging
 from etils import epath
 
 from protojax.errors import CheckpointError, first_line
+
+ORBAX = os.path.dirname(ocp.__file__)
+
+
+# What goes wrong is raised by the calls below. The threads of Orbax need not log it too, some of them long afterwards.
+logging.get_absl_logger().addFilter(
+    lambda record: record.levelno < logging.converter.STANDARD_ERROR or not record.pathname.startswith(ORBAX)
+)
 
 
 class Checkpoints:
@@ -28,15 +37,13 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         except OSError as error:
             raise CheckpointError(
-                f'cannot use {self.directory} ({first_line(error)}); choose another --workdir'
+                f'cannot use {self.directory} ({first_line(error)}); choose another directory'
             ) from error
 
     def save(self, step, tree):
         """Write a checkpoint of the tree, which every process of a job holds whole."""
         tree = jax.device_get(tree)
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
-        level = logging.get_verbosity()
-        logging.set_verbosity(logging.FATAL)  # what goes wrong is raised here; the threads of Orbax need not log it too
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
         except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
@@ -44,10 +51,8 @@ class Checkpoints:
         except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
             raise CheckpointError(
                 f'cannot save step {step} in {self.directory} ({first_line(error)}); free some space or choose '
-                'another --workdir, then start again: earlier checkpoints are intact'
+                'another directory, then start again: earlier checkpoints are intact'
             ) from error
-        finally:
-            logging.set_verbosity(level)
 
     def restore(self, template):
         """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
@@ -140,5 +145,5 @@ def _check_fit(found, expected, directory):
         raise CheckpointError(
             f'the checkpoint in {directory} does not fit this program: {shown}'
             f'{f" and {len(differing) - 3} more" if len(differing) > 3 else ""}; '
-            'use the version of protojax and the flags that wrote it, or another --workdir'
+            'use the version of protojax and the settings that wrote it, or another directory'
         )

@@ -93,6 +93,17 @@ def halt_in_training():
     workdir.Metrics.write = write_and_halt
 
 
+def dawdle():
+    """Come late to where the devices of all processes first work together, by more than JAX waits for that."""
+    claim = workdir.Workdir.__init__
+
+    def claim_late(self, *args):
+        time.sleep(35)
+        claim(self, *args)
+
+    workdir.Workdir.__init__ = claim_late
+
+
 def die_before_stage(name):
     fit = driver.fit
 
@@ -112,6 +123,6 @@ DEATHS = {
 }
 
 if __name__ == '__main__':
-    moments = {**DEATHS, 'training': halt_in_training, '': lambda: None}
+    moments = {**DEATHS, 'training': halt_in_training, 'slow': dawdle, '': lambda: None}
     experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
     startup.launch(experiment)

@@ -1,21 +1,34 @@
 """A job of several processes, one per host: how they find each other, wait for each other and end together."""
 
 import contextlib
+import itertools
 import os
+import socket
 import sys
+import threading
+import time
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from experiments.running.config import ConfigError
+from protojax.devices import AXIS, parallelize
 
 SECONDS_TO_LIVE = 30  # of a job after one of its processes has died
-SECONDS_TO_PREPARE = 24 * 3600  # how much longer than another host one may take to prepare its data
+SECONDS_TO_START = 600  # how much later than another process one may be started
+SECONDS_TO_PREPARE = 24 * 3600  # and how much later it may come to a place where all meet, once it runs
+meetings = itertools.count()  # no barrier can be used twice
 
 
 def join(config):
     """Connect to the other processes, where there are any. TPU VMs know by themselves which these are."""
-    timeouts = {'heartbeat_timeout_seconds': SECONDS_TO_LIVE, 'shutdown_timeout_seconds': SECONDS_TO_LIVE}
+    timeouts = {
+        'initialization_timeout': 2 * SECONDS_TO_START,
+        'heartbeat_timeout_seconds': SECONDS_TO_LIVE,
+        'shutdown_timeout_seconds': SECONDS_TO_LIVE,
+    }
     address = (config.coordinator_address, config.num_processes, config.process_id)
     if any(address):
         if ':' not in address[0] or address[2] >= address[1]:
@@ -23,17 +36,60 @@ def join(config):
                 f'--coordinator_address={address[0]} --num_processes={address[1]} --process_id={address[2]} make no '
                 'job; give host:port of process 0, the number of processes, and a number below that'
             )
-        jax.distributed.initialize(*address, **timeouts)
+        with patience(address[0]):
+            jax.distributed.initialize(*address, **timeouts)
     elif 'TPU_ML_PLATFORM' in os.environ:  # set by JAX on every TPU VM
         with contextlib.suppress(ValueError):  # a single one that knows of no others
             jax.distributed.initialize(**timeouts)
-    jax.devices()  # the processes learn of each other's devices now, while all are here
+    connect(jax.devices())  # the processes learn of each other's devices now, while all are here
+
+
+@contextlib.contextmanager
+def patience(address):
+    """End this process if process 0 was there and is silent now, or if some process does not come at all.
+
+    JAX itself would wait on in the first case, and dump its stack in the second.
+    """
+    host, port = address.rsplit(':', 1)
+    met, began = threading.Event(), time.monotonic()
+
+    def watch():
+        heard = None
+        while not met.wait(SECONDS_TO_LIVE / 10):
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), SECONDS_TO_LIVE / 10):
+                heard = time.monotonic()
+            if heard and time.monotonic() - heard > SECONDS_TO_LIVE:
+                give_up(f'process 0 at {address} is gone')
+            if time.monotonic() - began > SECONDS_TO_START:
+                give_up(f'not all processes came to {address} within {SECONDS_TO_START} seconds')
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        met.set()
+
+
+def give_up(reason):
+    print(f'error: {reason}; start all again', file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def connect(devices):
+    """Let devices of several processes compute together once, all at the same time.
+
+    The first time, JAX gives them 30 seconds to find each other; from then on they wait for the slowest.
+    """
+    if jax.process_count() > 1:
+        meet('connect')
+        parallelize(lambda x: jax.lax.psum(x, AXIS), devices)(np.zeros(()))
+        multihost_utils.broadcast_one_to_all(np.zeros(()))  # one device of each process, which are yet another group
 
 
 def meet(place):
     """Wait until every process has come to a place, which may take longer than the first collective would wait."""
     everyone = set(range(jax.process_count()))
-    multihost.sync_global_processes(place, timeout=SECONDS_TO_PREPARE, processes=everyone)
+    multihost.sync_global_processes(f'{place} {next(meetings)}', timeout=SECONDS_TO_PREPARE, processes=everyone)
 
 
 def leave(code):

@@ -24,6 +24,7 @@ from jax.experimental import multihost_utils
 
 from experiments.running.config import differing_fields, to_json
 from experiments.running.hardware import commit, processor
+from protojax.errors import first_line
 from protojax.files import write_whole
 
 
@@ -49,11 +50,18 @@ class Workdir:
         """Write a file whole or not at all."""
         if self.writes:
             with writing(self.path / name):
+                self.check_presence()
                 write_whole(self.path / name, json.dumps(value, indent=2) + '\n')
 
     def read_json(self, name, default=None):
         file = self.path / name
-        return json.loads(file.read_text()) if file.exists() else default
+        if not file.exists():
+            return default
+        with reading(file):
+            value = json.loads(file.read_text())
+            if not isinstance(value, dict):
+                raise ValueError(f'a {type(value).__name__} instead of named values')
+            return value
 
     def metrics(self):
         """The lines of metrics.jsonl so far."""
@@ -61,12 +69,24 @@ class Workdir:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def add_seconds(self, seconds):
-        """Add to the time that the run has taken, over all its starts but those that were killed."""
-        timing = self.read_json('timing.json', {'seconds': 0.0})
-        seconds = round(timing['seconds'] + seconds, 1)
-        devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
-        machine = {'devices': devices, 'processor': processor(), 'commit': commit()}
-        self.write_json('timing.json', {'seconds': seconds, **machine})
+        """Add to the time that the run has taken, over all its starts but those that were killed.
+
+        Never an error of its own: the run may be ending because of another, which that would hide.
+        """
+        with contextlib.suppress(WorkdirError), reading(self.path / 'timing.json'):
+            seconds += self.read_json('timing.json', {'seconds': 0.0})['seconds']
+            devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+            machine = {'devices': devices, 'processor': processor(), 'commit': commit()}
+            self.write_json('timing.json', {'seconds': round(seconds, 1), **machine})
+
+    def check_presence(self):
+        """WorkdirError if the folder is not the one any more that this run has locked."""
+        try:
+            there = os.path.samestat(os.stat(self.path / '.lock'), os.fstat(self._lock.fileno()))
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise WorkdirError(f'{self.path} was deleted or moved during the run; start again')
 
     def _claim(self, config, dataset):
         """Lock the folder and compare configurations -> None, or the error that all processes must raise."""
@@ -105,7 +125,7 @@ class Metrics:
     """Metrics of one stage as JSON lines and TensorBoard events, taken up again at the episode of a checkpoint."""
 
     def __init__(self, workdir, stage, episode):
-        self.stage, self.writes = stage, workdir.writes
+        self.stage, self.workdir, self.writes = stage, workdir, workdir.writes
         if self.writes:
             self.path = workdir.path / 'metrics.jsonl'
             with writing(self.path):
@@ -120,6 +140,7 @@ class Metrics:
         if not self.writes:
             return
         with writing(self.path):
+            self.workdir.check_presence()
             self._file.write(json.dumps({'stage': self.stage, 'episode': episode, 'split': split, **values}) + '\n')
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -135,8 +156,9 @@ class Metrics:
     def _rewind(self, path, episode):
         """Drop the lines that come after the checkpoint: they will be written again."""
         if path.exists():
-            complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith('\n')]
-            kept = [line for line in complete if self._is_before(json.loads(line), episode)]
+            with reading(path):
+                complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith('\n')]
+                kept = [line for line in complete if self._is_before(json.loads(line), episode)]
             write_whole(path, ''.join(kept))
 
     def _is_before(self, line, episode):
@@ -152,4 +174,17 @@ def writing(path):
         reason = error.strerror or error
         raise WorkdirError(
             f'cannot write {path} ({reason}); make room or choose another --workdir. Checkpoints are intact'
+        ) from error
+
+
+@contextlib.contextmanager
+def reading(path):
+    """Turns whatever is wrong with a file into one line."""
+    try:
+        yield
+    except WorkdirError:
+        raise
+    except Exception as error:  # damage takes many forms
+        raise WorkdirError(
+            f'{path} is damaged ({first_line(error)}); restore it from a backup or choose another --workdir'
         ) from error

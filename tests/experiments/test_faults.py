@@ -1,6 +1,7 @@
 """Whole runs under faults: whatever happens, a run goes on to the same end, or stops with one line that says why."""
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import tiny
 from experiments import faults
 from experiments.running import driver
 from experiments.running.fitting import Diverged, adam, fresh_fit
-from experiments.running.workdir import WorkdirError
+from experiments.running.workdir import Metrics, WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.errors import CheckpointError
 
@@ -186,6 +187,54 @@ def test_disk_full_during_a_save(command, peace, tmp_path):
     assert sorted((workdir / 'search').iterdir()) == before
     faults.finish(command, workdir)
     assert not faults.differences(peace, workdir)
+
+
+def test_where_nothing_can_be_written_any_more_the_first_failure_is_told(finished, tmp_path, monkeypatch):
+    workdir = tmp_path / 'full'
+    shutil.copytree(finished, workdir)
+    shutil.rmtree(workdir / 'train')
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(*_):
+        monkeypatch.setattr('experiments.running.workdir.write_whole', full)
+        raise CheckpointError('cannot save step 4')
+
+    monkeypatch.setattr(Checkpoints, 'save', fail)
+    with pytest.raises(CheckpointError, match='cannot save step 4'):
+        driver.run(config(workdir), tiny.EXPERIMENT)
+
+
+@pytest.mark.parametrize('reports', [1, 8])  # of eight
+def test_a_workdir_that_is_deleted_during_the_run(tmp_path, monkeypatch, reports):
+    workdir, write, written = tmp_path / 'run', Metrics.write, []
+
+    def write_and_delete(self, *args, **values):
+        write(self, *args, **values)
+        written.append(args)
+        if len(written) == reports:
+            shutil.rmtree(workdir)
+
+    monkeypatch.setattr(Metrics, 'write', write_and_delete)
+    with pytest.raises(WorkdirError, match=f'{workdir} was deleted or moved during the run'):
+        driver.run(config(workdir, episodes=32, checkpoint_every=100), tiny.EXPERIMENT)
+    assert len(written) == reports
+
+
+@pytest.mark.parametrize('name', ['config.json', 'metrics.jsonl'])
+@pytest.mark.parametrize('content', [b'', b'{', b'[]', b'7', b'\xff', b'[' * 100_000])
+def test_damaged_files_of_a_workdir_are_named(unfinished, name, content):
+    (unfinished / name).write_bytes(content + b'\n')
+    with pytest.raises(WorkdirError, match=f'{name} is damaged .*; restore it'):
+        driver.run(config(unfinished), tiny.EXPERIMENT)
+
+
+@pytest.mark.parametrize('content', ['', '[]', '{}', '{"seconds": "1"}'])
+def test_a_damaged_note_of_the_time_is_no_error(unfinished, content):
+    (unfinished / 'timing.json').write_text(content)
+    driver.run(config(unfinished), tiny.EXPERIMENT)
+    assert (unfinished / 'results.json').exists()
 
 
 def test_disk_full_when_writing_metrics(command, peace, tmp_path):

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -43,6 +45,15 @@ def two_processes(command, tmp_path_factory):
     workdir = tmp_path_factory.mktemp('two')
     assert wait(start_job(command, workdir)) == [0, 0]
     return workdir
+
+
+@pytest.fixture(scope='module', autouse=True)
+def slow_job(command, tmp_path_factory):
+    """Two processes of which one is slower by more than half a minute: under way while the other tests run."""
+    job = start_job(command, tmp_path_factory.mktemp('slow'), moments=('', 'slow'))
+    yield job
+    for process in job:
+        process.kill()
 
 
 def start(arguments, *, devices, moment=''):
@@ -120,6 +131,45 @@ def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, two_p
         assert any(said in job[1 - victim].output for said in words)
     assert wait(start_job(command, tmp_path)) == [0, 0]
     assert not faults.differences(two_processes, tmp_path)
+
+
+WAITING = """
+import dataclasses, sys
+sys.path.insert(0, {tests!r})
+import tiny
+from experiments.running import job
+
+job.SECONDS_TO_LIVE, job.SECONDS_TO_START = 2, {seconds}
+job.join(dataclasses.replace(tiny.RECIPE, coordinator_address={address!r}, num_processes=2, process_id=1))
+"""
+
+
+def waiting(address, *, seconds):
+    """A process 1 that waits so long for process 0."""
+    program = WAITING.format(tests=str(pathlib.Path(tiny.__file__).parent), address=address, seconds=seconds)
+    return start([sys.executable, '-c', program], devices=1)
+
+
+def test_when_process_0_dies_before_all_have_met_the_other_ends():
+    address = free_address()
+    process = waiting(address, seconds=100)
+    with socket.create_server(('localhost', int(address.split(':')[1]))) as process_0:
+        process_0.accept()
+        time.sleep(1)  # long enough to be seen by all that looks for it
+    began = time.monotonic()
+    assert wait([process]) == [1]
+    assert f'error: process 0 at {address} is gone; start all again' in process.output
+    assert time.monotonic() - began < 30
+
+
+def test_when_process_0_never_comes_the_other_ends():
+    process = waiting(free_address(), seconds=4)
+    assert wait([process]) == [1]
+    assert 'error: not all processes came to localhost' in process.output and 'stack trace' not in process.output
+
+
+def test_a_host_may_be_slower_by_more_than_a_first_meeting_of_devices_may_take(slow_job):
+    assert wait(slow_job) == [0, 0], [process.output for process in slow_job]
 
 
 @pytest.mark.parametrize('values', [{'num_processes': 2}, {'coordinator_address': 'localhost:1', 'process_id': 1}])
