@@ -57,10 +57,10 @@ def run(config, experiment):
         load_pretrained(config.weights)  # a wrong name is told before minutes are spent on data
     with phase('loading the data'):
         data = experiment.load(config)
-    job.meet('data')
+    devices = devices_for(config)
+    job.connect(devices)
     say(f'protojax on {data.title}: {describe(data)}')
     task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
-    devices = devices_for(config)
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     say(f'{describe_devices(devices)}; workdir {workdir.path}')
     this = Run(config, experiment, data, task, devices, workdir)
