@@ -66,7 +66,8 @@ class Workdir:
     def metrics(self):
         """The lines of metrics.jsonl so far."""
         file = self.path / 'metrics.jsonl'
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        with reading(file):
+            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def add_seconds(self, seconds):
         """Add to the time that the run has taken, over all its starts but those that were killed.

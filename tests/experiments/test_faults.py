@@ -260,7 +260,7 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     wild = config(tmp_path, learning_rate=2e17, checkpoint_every=1, log_every=100, validate_every=100)
     with pytest.raises(Diverged, match=r'episode \d+ is not finite') as failure:
         driver.run(wild, tiny.EXPERIMENT)
-    task = tiny.EXPERIMENT.problem(wild, tiny.load(wild)).task
+    task = tiny.EXPERIMENT.build(wild, tiny.load(wild))
     step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, adam(wild, 0), jax.random.key(0)))
     assert step > 0
     assert f'the loss of episode {step}' in str(failure.value)
