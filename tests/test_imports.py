@@ -25,6 +25,7 @@ LAYERS = [
     ['protojax.encoders'],
     ['protojax.photo_weights'],
     ['protojax.tasks', 'protojax.training', 'protojax.evaluation', 'protojax.checkpoints', 'protojax.pretrained'],
+    ['protojax.exporting'],
     ['protojax.datasets'],
     ['protojax.datasets.sources', 'protojax.datasets.synthetic'],
     ['protojax.datasets.preparing'],
