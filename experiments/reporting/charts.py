@@ -1,4 +1,4 @@
-"""Charts of published figures: the paper's two of miniImageNet, learning curves, and the benchmark.
+"""Charts of published figures: by distance, by training way, learning curves, and the benchmark.
 
 The first two draw what a table has collected: rows with the flags of their runs and, by column, an accuracy with half
 the width of its 95 % interval, ours and the paper's.
@@ -71,9 +71,10 @@ def bar_look(colour, owner):
 @styled
 def way_chart(found):
     """Accuracy against the training way, a line for each training shot -> Figure."""
-    drawn = figure(3.1, WIDTH)
-    panels = drawn.subplots(1, 2)
-    for axes, column in zip(panels, found['columns'], strict=True):
+    rows = len(found['columns']) // 2
+    drawn = figure(0.7 + 2.4 * rows, WIDTH)
+    panels = drawn.subplots(rows, 2, squeeze=False)
+    for axes, column in zip(panels.flat, found['columns'], strict=True):
         for shot, (colour, marker) in SHOTS.items():
             rows = [row for row in found['rows'] if row['runs'][0]['shot'] == shot]
             for owner, look in LINES.items():
@@ -84,7 +85,8 @@ def way_chart(found):
         axes.set(title=f'{column} test', xlabel='training way (classes per episode)')
         axes.set_xticks(sorted({row['runs'][0]['way'] for row in found['rows']}))
         axes.grid(axis='y')
-    panels[0].set_ylabel('accuracy (%)')
+    for axes in panels[:, 0]:
+        axes.set_ylabel('accuracy (%)')
     shots = [Line2D([], [], color=c, marker=m, label=f'{shot}-shot training') for shot, (c, m) in SHOTS.items()]
     whose = [Line2D([], [], color='0.3', marker='o', label=OWNERS[o], **LINES[o]) for o in LINES if o in owners(found)]
     drawn.legend(handles=shots + whose, loc='outside upper center', ncols=4)
@@ -103,11 +105,11 @@ def footnote(found):
     ours = [cell['ours'] for row in found['rows'] for cell in row['cells'].values() if cell['ours']]
     labels = sorted({label for score in ours for label in score.get('labels', ())})
     where = f'; protojax on {", ".join(labels)}' if labels else ''
-    return 'miniImageNet, 95 % intervals where known' + (where if ours else '; protojax has not been run yet')
+    return f'{found["title"]}; 95 % intervals where known' + (where if ours else '; protojax has not been run yet')
 
 
 @styled
-def learning_curves(curves):
+def learning_curves(curves, remark):
     """Validation accuracy and loss by training episode: {name: [(episode, accuracy in %, loss)]} -> Figure."""
     drawn = figure(3.0 + 0.17 * len(curves), WIDTH)
     panels = drawn.subplots(1, 2)
@@ -120,6 +122,7 @@ def learning_curves(curves):
         axes.set(xlabel='training episodes', ylabel=label)
         axes.grid(axis='y')
     drawn.legend(handles=panels[0].get_lines(), loc='outside upper center', ncols=1)
+    note(drawn, remark)
     return drawn
 
 

@@ -7,7 +7,10 @@ import io
 import warnings
 
 import matplotlib
+import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from protojax.files import write_whole
 
@@ -77,3 +80,31 @@ def short(name, length=24):
     if len(name) <= length:
         return name
     return f'{name[: length // 2 - 1]}…{name[-(length - length // 2) :]}'
+
+
+def frame(points, room):
+    """Corners of a picture with all points inside, and room around them, as a share of its larger side."""
+    low, high = points.min(0), points.max(0)
+    return low - room * max(high - low), high + room * max(high - low)
+
+
+def stamp(axes, image, place, size, colour, *, order):
+    """An image around a place: a drawing as ink of a colour, a photo in a frame of it."""
+    if image.shape[-1] != 1:
+        return tile(axes, image, place, size, colour, order=order)
+    ink = np.empty((*image.shape[:2], 4))
+    ink[..., :3], ink[..., 3] = to_rgb(colour), image[..., 0] / 255
+    axes.imshow(ink, extent=around(place, size), interpolation='bilinear', zorder=order)
+
+
+def tile(axes, image, place, size, colour, *, order):
+    """An image around a place in a frame of a colour."""
+    pixels = np.repeat(255 - image, 3, -1) if image.shape[-1] == 1 else image  # ink is 255, paper 0
+    axes.imshow(pixels, extent=around(place, size), interpolation='bilinear', zorder=order)
+    frame = Rectangle(place - size / 2, size, size, fill=False, edgecolor=colour, linewidth=1.2, zorder=order)
+    axes.add_patch(frame)
+
+
+def around(place, size):
+    """Left, right, bottom and top of a square."""
+    return place[0] - size / 2, place[0] + size / 2, place[1] - size / 2, place[1] + size / 2

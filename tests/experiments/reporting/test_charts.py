@@ -10,7 +10,11 @@ OURS, PAPER = {'accuracy': 50.0, 'ci95': 0.5, 'labels': []}, {'accuracy': 60.0, 
 
 def found(*runs, ours=OURS):
     cells = {column: {'ours': ours, 'paper': PAPER} for column in COLUMNS}
-    return {'columns': COLUMNS, 'rows': [{'name': str(run), 'runs': (run,), 'cells': cells} for run in runs]}
+    return {
+        'title': 'a table',
+        'columns': COLUMNS,
+        'rows': [{'name': str(run), 'runs': (run,), 'cells': cells} for run in runs],
+    }
 
 
 def run(shot, way, model='prototypical', distance='euclidean'):
@@ -61,7 +65,9 @@ def test_a_chart_says_what_ours_are(chart):
 
 
 def test_learning_curves():
-    figure = charts.learning_curves({'a run': [(1000, 90.0, 0.3), (2000, 95.0, 0.2)], 'b': [(1000, 80.0, 0.4)]})
+    figure = charts.learning_curves(
+        {'a run': [(1000, 90.0, 0.3), (2000, 95.0, 0.2)], 'b': [(1000, 80.0, 0.4)]}, 'remark'
+    )
     accuracy, loss = figure.axes
     assert [line.get_ydata().tolist() for line in accuracy.lines] == [[90, 95], [80]]
     assert [line.get_ydata().tolist() for line in loss.lines] == [[0.3, 0.2], [0.4]]
