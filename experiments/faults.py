@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 
-from absl import app, flags
+from absl import flags
+
+from experiments.running.flags import start
 
 COMMAND = (
     [sys.executable, '-m', 'experiments.omniglot', '--data=synthetic', '--episodes=60', '--noretrain', '--kernels=off']
@@ -123,4 +125,4 @@ def last_digest(stage):
 if __name__ == '__main__':
     flags.DEFINE_integer('kills', 25, 'How often to kill.', lower_bound=1)
     flags.DEFINE_integer('seed', 0, 'Of the random moments.')
-    app.run(main)
+    start(main)

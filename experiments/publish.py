@@ -13,12 +13,13 @@ import statistics
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
 from experiments.reporting import comparison, markdown, records
 from experiments.reporting.paper import TABLES, difference
 from experiments.running.config import ConfigError
+from experiments.running.flags import start
 from protojax.files import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -196,4 +197,4 @@ def main(argv):
 
 if __name__ == '__main__':
     flags.DEFINE_multi_string('add', [], 'Workdir of a finished run to publish first.', module_name=sys.argv[0])
-    app.run(main)
+    start(main)

@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
 from experiments.reporting import comparison, records
 from experiments.reporting.paper import TABLES
 from experiments.running.config import ConfigError
+from experiments.running.flags import start
 from experiments.running.trials import check, execute, trial
 from protojax.files import write_whole
 
@@ -139,4 +140,4 @@ def define_flags():
 
 if __name__ == '__main__':
     define_flags()
-    app.run(main)
+    start(main)

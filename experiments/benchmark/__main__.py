@@ -10,10 +10,11 @@ import json
 import sys
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments.benchmark import plan, report
 from experiments.benchmark.measuring import measure
+from experiments.running.flags import start
 
 
 def run(sections, yardsticks, output, *, rounds, seconds):
@@ -62,4 +63,4 @@ def define_flags():
 
 if __name__ == '__main__':
     define_flags()
-    app.run(main)
+    start(main)
