@@ -29,7 +29,12 @@ LAYERS = [
     ['protojax.datasets'],
     ['protojax.datasets.sources', 'protojax.datasets.synthetic'],
     ['protojax.datasets.preparing'],
-    ['protojax.datasets.omniglot', 'protojax.datasets.miniimagenet', 'protojax.datasets.cub'],
+    [
+        'protojax.datasets.folder',
+        'protojax.datasets.omniglot',
+        'protojax.datasets.miniimagenet',
+        'protojax.datasets.cub',
+    ],
     ['protojax'],
     ['experiments.running.config', 'experiments.running.hardware'],
     ['experiments.reporting'],

@@ -63,6 +63,7 @@ def run(config, experiment):
     task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     say(f'{describe_devices(devices)}; workdir {workdir.path}')
+    workdir.write_json('classes.json', class_names(data))
     this = Run(config, experiment, data, task, devices, workdir)
     try:
         if config.weights:
@@ -158,7 +159,8 @@ def save_weights(run, variables, results):
     config, (params, batch_stats) = run.config, variables
     encoder = run.task.encoder
     if getattr(config, 'distance', '') == 'euclidean' and hasattr(encoder, 'scale'):
-        encoder = encoder.clone(scale=config.temperature**-0.5)  # squared distances then need no temperature
+        # Squared distances then need no temperature.
+        encoder = encoder.clone(scale=encoder.scale * config.temperature**-0.5)
     item_shape = run.data.train.items.shape[2:]
     weights = Pretrained(
         encoder, params['encoder'], batch_stats, {'results': results}, run.task.attribute_encoder, params['classifier']
@@ -171,9 +173,14 @@ def known_splits(config, data):
     return [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
 
 
+def class_names(data):
+    """{split: names of its classes}, for the splits that there are."""
+    splits = {'train': data.train, 'validation': data.validation, 'test': data.test}
+    return {name: split.names for name, split in splits.items() if split is not None}
+
+
 def describe(data):
-    parts = {'train': data.train, 'validation': data.validation, 'test': data.test}
-    return ', '.join(f'{len(split.names)} {name} classes' for name, split in parts.items() if split is not None)
+    return ', '.join(f'{len(names)} {split} classes' for split, names in class_names(data).items())
 
 
 def describe_devices(devices):

@@ -1,6 +1,7 @@
 """The folder of one run: its lock, its configuration, its metrics and its results.
 
 config.json          the configuration; another one is refused
+classes.json         the names of the classes in each split
 metrics.jsonl        a line per report, the same bytes however often the run was interrupted
 tensorboard/         the same for TensorBoard, and the pictures
 search/, train/      checkpoints of the two stages

@@ -79,7 +79,10 @@ def check(splits: dict[str, Classes], source) -> None:
     owner = {}
     for split, classes in splits.items():
         if len(classes) != CLASSES[split]:
-            raise DataError(f'{source} has {len(classes)} classes in {split}, not {CLASSES[split]}; complete it')
+            raise DataError(
+                f'{source} has {len(classes)} classes in {split}, not {CLASSES[split]}; complete it. '
+                'For other images than those of miniImageNet there is experiments.folder'
+            )
         for name in classes:
             if owner.setdefault(name, split) != split:
                 raise DataError(f'{source}: class {name!r} is in both {owner[name]} and {split}; take it out of one')
