@@ -4,15 +4,22 @@ import os
 import re
 
 
-class DataError(ValueError):
-    """Data that cannot be used; names the file or argument."""
+class OneLine(ValueError):
+    """An error whose message is one line without control characters, whatever names of foreign files it quotes."""
+
+    def __init__(self, message: str):
+        super().__init__(printable(message))
+
+
+class DataError(OneLine):
+    """Data that cannot be used; names the file, or the argument in `backticks`."""
 
 
 class Missing(DataError):
     """There are no data: none prepared, no source given and none to be had from the network."""
 
 
-class WeightsError(ValueError):
+class WeightsError(OneLine):
     """A file that holds no usable weights."""
 
 
@@ -26,3 +33,8 @@ def first_line(error: BaseException) -> str:
     if code:
         return os.strerror(int(code[1]))
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def printable(text: str) -> str:
+    """A text with its control characters, which could do anything to a terminal, written as escapes."""
+    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

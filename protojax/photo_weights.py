@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import torch_legacy
+from protojax.datasets.formats.torch_legacy import read_torch_legacy
 from protojax.encoders.photos import EfficientNetLite, blocks
 from protojax.errors import WeightsError
 
@@ -60,7 +60,7 @@ def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
         raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
         raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
-    params = folded(torch_legacy.loads(data, path), blocks(packaged.encoder.width, packaged.encoder.depth))
+    params = folded(read_torch_legacy(data, path), blocks(packaged.encoder.width, packaged.encoder.depth))
     return packaged.encoder, params, {'package': packaged.package, 'digest': packaged.sha256}
 
 

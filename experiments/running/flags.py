@@ -1,6 +1,7 @@
 """A command-line flag for each field of a config, and a --help that shows those that matter first."""
 
 import dataclasses
+import re
 import sys
 import textwrap
 
@@ -20,6 +21,11 @@ def parsed(argv):
     except flags.Error as error:
         print(f'error: {error} (see --help)', file=sys.stderr)
         sys.exit(1)
+
+
+def with_flags(error):
+    """The message of an error of the library with the `arguments` that it names as --flags."""
+    return re.sub(r'`(\w+)`', r'--\1', str(error))
 
 
 def define_flags(recipe, flag_values=flags.FLAGS):

@@ -13,7 +13,7 @@ from experiments.running import job
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import Experiment, run
 from experiments.running.fitting import Diverged, Interrupted
-from experiments.running.flags import define_flags, from_flags, help_text, start
+from experiments.running.flags import define_flags, from_flags, help_text, start, with_flags
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 
@@ -55,7 +55,7 @@ def main(argv, experiment):
         print(f'\nstopped at once; the same command goes on from the last checkpoint:\n  {command()}', file=sys.stderr)
         return job.leave(128 + signal.SIGINT)
     except ERRORS as error:
-        print(f'error: {error}', file=sys.stderr)
+        print(f'error: {with_flags(error)}', file=sys.stderr)
         return job.leave(1)
     except jax.errors.JaxRuntimeError as error:
         if not jax.distributed.is_initialized():

@@ -1,6 +1,6 @@
 """CUB-200-2011 for zero-shot learning: 200 birds with 312 attributes each, divided 100 / 50 / 50.
 
-Inputs are features of the images, which are not part of CUB; --source names a folder with features, attributes and
+Inputs are features of the images, which are not part of CUB; `source` names a folder with features, attributes and
 lists of classes. Where no list says which of the 150 training classes are for validation, these are every third class
 in the order of their names.
 """
@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from protojax.datasets import Data, preparing
+from protojax.datasets.formats import reading
 from protojax.datasets.sources import announce
 from protojax.datasets.sources import cub_forms as cub_sources
 from protojax.datasets.synthetic.birds import birds
@@ -35,13 +36,13 @@ def real(source, data_dir) -> Data:
     """CUB as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.is_dir():
-        raise DataError(f'--source={source} is not a folder')
+        raise DataError(f'`source` {source} is not a folder')
     splits = preparing.load(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=fetch)
     return Data('CUB-200-2011', False, **splits)
 
 
 def fetch(root: pathlib.Path) -> preparing.Paths:
-    raise Missing(f'CUB features are not prepared in {root} and have no public address; give yours with --source')
+    raise Missing(f'CUB features are not prepared in {root} and have no public address; give yours as `source`')
 
 
 class CubFeatures(preparing.Builder):
@@ -54,7 +55,7 @@ class CubFeatures(preparing.Builder):
     }
 
     def _split_generators(self, dl_manager):
-        source = cub_sources.read(self.source[0])
+        source = cub_sources.read_source(self.source[0])
         counts = ', '.join(f'{split} {len(names)} classes' for split, names in source.division.items())
         announce(f'CUB: {counts}; {source.form} in {self.source[0]}')
         self.shape = None
@@ -62,13 +63,15 @@ class CubFeatures(preparing.Builder):
 
     def _generate_examples(self, source: cub_sources.Birds, names: list[str]) -> Iterator[tuple[str, dict]]:
         for name in names:
-            items = np.ascontiguousarray(source.features(name), np.float32)
+            where = f'{self.source[0]}: class {name!r}'
+            with reading(where, 'cannot be read'):
+                items = np.ascontiguousarray(source.features(name), np.float32)
             self.shape = self.shape or items.shape[1:]
-            check(items, self.shape, f'{self.source[0]}: class {name!r}')
+            check_features(items, self.shape, where)
             yield name, {'name': name, 'items': items, 'attributes': source.attributes[name]}
 
 
-def check(items: np.ndarray, shape: tuple[int, int], where: str) -> None:
+def check_features(items: np.ndarray, shape: tuple[int, int], where: str) -> None:
     """All features are there, and of one shape [crops, D]."""
     if not len(items):
         raise DataError(f'{where} has no images; complete the source or take the class out of the lists')

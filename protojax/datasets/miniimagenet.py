@@ -1,6 +1,6 @@
 """miniImageNet: 100 classes of 600 colour images of 84x84, divided 64 / 16 / 20 (Ravi and Larochelle 2017).
 
-The images may not be passed on, so there is no download: --source names what the user has. Fewer images per class and
+The images may not be passed on, so there is no download: `source` names what the user has. Fewer images per class and
 any of the three splits will do; the classes of a split must be complete.
 """
 
@@ -42,14 +42,14 @@ def real(source, data_dir, splits: Sequence[str]) -> Data:
     """miniImageNet as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.exists():
-        raise DataError(f'--source={source} does not exist')
+        raise DataError(f'`source` {source} does not exist')
     paths = [path] if path else None
     found = preparing.load(MiniImageNet, source=paths, data_dir=data_dir, fetch=fetch, wanted=splits)
     return Data('miniImageNet', False, *(found.get(name) for name in CLASSES))
 
 
 def fetch(root: pathlib.Path) -> preparing.Paths:
-    raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours with --source')
+    raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours as `source`')
 
 
 class MiniImageNet(preparing.Builder):
@@ -61,8 +61,8 @@ class MiniImageNet(preparing.Builder):
     def download_and_prepare(self, **kwargs):
         """As of every builder; the source is opened once and stays open until the last image is read."""
         with open_source(self.source[0]) as (self.classes, place):
-            check(self.classes, self.source[0])
-            announce(f'miniImageNet: {", ".join(map(count, self.classes, self.classes.values()))}; {place}')
+            check_classes(self.classes, self.source[0])
+            announce(f'miniImageNet: {", ".join(map(describe, self.classes, self.classes.values()))}; {place}')
             super().download_and_prepare(**kwargs)
         self.classes = {}  # let go of the source's memory, before the records are read
 
@@ -74,7 +74,7 @@ class MiniImageNet(preparing.Builder):
             yield name, {'name': name, 'items': own.images()}
 
 
-def check(splits: dict[str, Classes], source) -> None:
+def check_classes(splits: dict[str, Classes], source) -> None:
     """A class lies in one split, and a split has all its classes: results on others are not comparable."""
     owner = {}
     for split, classes in splits.items():
@@ -88,7 +88,7 @@ def check(splits: dict[str, Classes], source) -> None:
                 raise DataError(f'{source}: class {name!r} is in both {owner[name]} and {split}; take it out of one')
 
 
-def count(split: str, classes: Classes) -> str:
+def describe(split: str, classes: Classes) -> str:
     """'train 64 classes of 150 images', for the user to see what there is."""
     counts = sorted({own.count for own in classes.values()})
     return f'{split} {len(classes)} classes of {"-".join(map(str, counts[:: max(1, len(counts) - 1)]))} images'

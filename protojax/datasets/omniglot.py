@@ -12,8 +12,10 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from protojax.datasets import Data, Split, preparing
-from protojax.datasets.sources import announce, archives
+from protojax.datasets.formats.pictures import read_picture
+from protojax.datasets.sources import announce
 from protojax.datasets.sources.downloads import Remote, download
+from protojax.datasets.sources.files import Files, open_files
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import DataError
 
@@ -46,9 +48,9 @@ REMOTES = tuple(
         (HALVES[1], 6462886, '1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee'),
     )
 )
-LIMIT = 1 << 16  # bytes of a drawing's file; they have about 500
+LONGEST = 1 << 16  # bytes of a drawing's file; they have about 500
 FILTERS = {'antialias': Image.Resampling.BOX, 'nearest': Image.Resampling.NEAREST}
-DRAWING = re.compile(r'(?:.*/)?([^/]+/character\d\d)/[^/]+\.png', re.IGNORECASE)
+CHARACTER = re.compile(r'[^/]+/character\d\d', re.IGNORECASE)
 
 
 def load(
@@ -66,9 +68,9 @@ def load(
     rotations: every character turned by 0, 90, 180 and 270 degrees is four classes.
     """
     if resize not in FILTERS:
-        raise DataError(f'--resize={resize} is unknown; choose antialias or nearest')
-    find_real = functools.partial(real, source, data_dir, resize)
-    found = preparing.choose(data, real=find_real, synthetic=functools.partial(handwriting, seed))
+        raise DataError(f'`resize` is {resize!r}; choose antialias or nearest')
+    load_real = functools.partial(real, source, data_dir, resize)
+    found = preparing.choose(data, real=load_real, synthetic=functools.partial(handwriting, seed))
     return found._replace(**{name: rotated(getattr(found, name)) for name in SPLITS}) if rotations else found
 
 
@@ -76,7 +78,7 @@ def real(source, data_dir, resize: str) -> Data:
     """Omniglot as prepared, or prepared now from source or the network."""
     splits = preparing.load(
         functools.partial(OmniglotCharacters, config=resize),
-        source=find(pathlib.Path(source).expanduser()) if source else None,
+        source=find_halves(pathlib.Path(source).expanduser()) if source else None,
         data_dir=data_dir,
         fetch=lambda root: [download(remote, root / 'downloads' / 'omniglot') for remote in REMOTES],
     )
@@ -108,22 +110,23 @@ class OmniglotCharacters(preparing.Builder):
 
     def _split_generators(self, dl_manager):
         found = inventory(self.source)
-        check(found, self.alphabets, self.source)
+        check_completeness(found, self.alphabets, self.source)
         names = {split: [name for name in expected(self.alphabets) if split_of(name) == split] for split in SPLITS}
         return {split: self._generate_examples({n: found[n] for n in names[split]}) for split in SPLITS}
 
     def _generate_examples(self, characters: Mapping[str, Character]) -> Iterator[tuple[str, dict]]:
         for path in self.source:
-            with archives.open_files(path, limit=LIMIT) as files:
+            with open_files(path) as files:
                 for name, character in characters.items():
                     if character.path == path:
                         drawings = [shrink(files, file, self.builder_config.name) for file in character.files]
                         yield name, {'name': name, 'items': np.stack(drawings)}
 
 
-def shrink(files: archives.Files, name: str, resize: str) -> np.ndarray:
+def shrink(files: Files, name: str, resize: str) -> np.ndarray:
     """A drawing, 105x105 with ink = 0 in its file -> uint8 [28, 28] with ink = 255."""
-    drawing = archives.image(files.read(name), files.path / name, size=(105, 105), mode='L', format='PNG')
+    contents = files.read(name, LONGEST)
+    drawing = read_picture(contents, files.path / name, size=(105, 105), mode='L', formats=('PNG',))
     return 255 - np.asarray(drawing.resize((28, 28), FILTERS[resize]))
 
 
@@ -140,17 +143,17 @@ def split_of(character: str) -> str:
     return 'validation' if alphabet in VALIDATION else 'train'
 
 
-def find(source: pathlib.Path) -> list[pathlib.Path]:
+def find_halves(source: pathlib.Path) -> list[pathlib.Path]:
     """The two halves, folders or archives: in the folder `source`, beside the one that it names, or in one archive."""
     if not os.path.exists(source):
-        raise DataError(f'--source={source} does not exist')
+        raise DataError(f'`source` {source} does not exist')
     if source.is_file() and not source.name.startswith(HALVES):
         return [source]
     place = source if source.is_dir() and source.name not in HALVES else source.parent
     places = [[path for path in (place / f'{half}.zip', place / half) if path.exists()] for half in HALVES]
     for half, paths in zip(HALVES, places, strict=True):
         if not paths:
-            raise DataError(f'--source={source} has no {half}, as a folder or as {half}.zip; put both halves there')
+            raise DataError(f'`source` {source} has no {half}, as a folder or as {half}.zip; put both halves there')
     return [source if source in paths else paths[0] for paths in places]
 
 
@@ -158,16 +161,19 @@ def inventory(paths: Sequence[pathlib.Path]) -> dict[str, Character]:
     """The characters below paths by name; all else, such as notes and hidden files, is passed over."""
     found = {}
     for path in paths:
-        with archives.open_files(path) as files:
+        with open_files(path) as files:
             for file in files.names:
-                if match := DRAWING.fullmatch(file):
-                    character = found.setdefault(match[1], Character(path, []))
+                name = '/'.join(file.split('/')[-3:-1])
+                if CHARACTER.fullmatch(name) and file.lower().endswith('.png'):
+                    character = found.setdefault(name, Character(path, []))
                     if character.path == path:  # not a copy in another archive
                         character.files.append(file)
     return found
 
 
-def check(found: Mapping[str, Character], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]) -> None:
+def check_completeness(
+    found: Mapping[str, Character], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
+) -> None:
     """DataError if a character is missing; a line if drawings are."""
     missing = [name for name in expected(alphabets) if name not in found]
     if missing:
@@ -175,7 +181,7 @@ def check(found: Mapping[str, Character], alphabets: Mapping[str, int], paths: S
         names = [f'all of {a}' for a in wholly] + [name for name in missing if name.split('/')[0] not in wholly]
         few = ', '.join(names[:4] + ['...'] * (len(names) > 4))
         where = ' and '.join(map(str, paths))
-        raise DataError(f'--source: {where} lack {len(missing)} characters ({few}); get the whole data set')
+        raise DataError(f'{where} lack {len(missing)} characters ({few}); get the whole data set')
     lacking = [name for name in expected(alphabets) if len(found[name].files) < DRAWINGS]
     if lacking:
         drawings = sum(DRAWINGS - len(found[name].files) for name in lacking)

@@ -49,9 +49,9 @@ Make = Callable[..., Builder]  # of data_dir and source
 
 
 def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]) -> Data:
-    """The data set that --data asks for: 'auto' takes the stand-in where there are no real data."""
+    """The data set that `data` asks for: 'auto' takes the stand-in where there are no real data."""
     if data not in ('auto', 'real', 'synthetic'):
-        raise DataError(f'--data={data} is unknown; choose auto, real or synthetic')
+        raise DataError(f'`data` is {data!r}; choose auto, real or synthetic')
     if data == 'synthetic':
         return synthetic()
     try:
@@ -77,7 +77,7 @@ def load(
     wanted: names of the splits to read, where that is not all.
     """
     if '://' in str(data_dir):
-        raise DataError(f'--data_dir={data_dir} is not a folder of this machine; choose one that is')
+        raise DataError(f'`data_dir` {data_dir} is not a folder of this machine; choose one that is')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
     mark = fingerprint(source) if source else None
     folder = builder_folder(make, root)
@@ -91,7 +91,7 @@ def load(
                     prepare(make, source, folder)
                     splits, damage = read(make, root, folder, None, wanted)
     if splits is None:
-        raise DataError(f'{folder} cannot be read back ({damage}); remove it, or choose another --data_dir')
+        raise DataError(f'{folder} cannot be read back ({damage}); remove it, or choose another `data_dir`')
     return splits
 
 
@@ -179,7 +179,7 @@ def writing(folder: pathlib.Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:  # array_record has RuntimeError for a failed write
         raise DataError(
-            f'cannot prepare {folder}: {first_line(error)}; make room or allow writing, or choose another --data_dir'
+            f'cannot prepare {folder}: {first_line(error)}; make room or allow writing, or choose another `data_dir`'
         ) from error
 
 

@@ -1,49 +1,35 @@
 """Reads pickles of numbers, strings, lists, dictionaries and NumPy arrays, and runs nothing that stands in them.
 
 A pickle is a program, and Python's own machine for it calls whatever the file names and allocates whatever it promises.
-The machine here knows the opcodes of plain data only. Arrays are views of the mapped file, so that a file of 900 MB
-costs no memory of its own, and no length is believed before it is compared with what is left of the file.
+The machine here knows the opcodes of plain data only. Arrays are views of the bytes that were read, so that those of a
+file of 900 MB are not in memory twice.
 """
 
-import mmap
+import codecs
 import pickle
+import re
 import struct
-from pathlib import Path
 
-from protojax.datasets.formats import Damaged, pickled_arrays
+from protojax.datasets.formats import Budget, Damaged, pickled_arrays, reading
 from protojax.datasets.formats.pickled_arrays import Text, Unbuilt
-from protojax.errors import DataError
 
 INSTRUCTIONS = 1_000_000  # the labels of 38,400 images need a third at most; a file of tiny objects could fill memory
 LONG_TEXT = 1 << 16
-LONG_LINE = 256
-DAMAGE = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error)  # besides Damaged
+LONG_LINE = 256  # bytes of a name or number
+NEWLINE = re.compile(rb'\n')
+LARGE_KEY = 1 << 60  # with numbers beyond it as keys, a file could choose their hashes
 
 
-def load(path):
-    """The dictionary pickled in a file (protocols 2 to 5, of Python 2 or 3); arrays are read-only views of the file."""
-    try:
-        with Path(path).open('rb') as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise DataError(f'{path} cannot be read ({error}); get it again') from error
-    return loads(data, path)
+def read_pickle(data, where) -> dict:
+    """The dictionary pickled in the bytes of a file (all protocols, of Python 2 or 3); arrays are views of them."""
+    with reading(where, 'is not a pickle of plain arrays'):
+        value, _ = read_object(memoryview(data))
+        if not isinstance(value, dict):
+            raise Damaged('but of something else than a dictionary')
+        return value
 
 
-def loads(data, where):
-    """The dictionary pickled in a buffer; where names it in errors."""
-    try:
-        value, _ = read(memoryview(data))
-    except Damaged as error:
-        raise DataError(f'{where} is not a pickle of plain arrays: {error}; get it again') from error
-    except DAMAGE as error:
-        raise DataError(f'{where} is a damaged pickle; get it again') from error
-    if not isinstance(value, dict):
-        raise DataError(f'{where} is a pickle, but not of a dictionary; get it again')
-    return value
-
-
-def read(data, objects=pickled_arrays):
+def read_object(data, objects=pickled_arrays):
     """The object at the start of a buffer, and where its pickle ends; `objects` says what names and calls stand for."""
     machine = _Machine(data, objects)
     return machine.run(), machine.at
@@ -55,11 +41,9 @@ class _Machine:
     def __init__(self, data, objects):
         self.data, self.at, self.objects = data, 0, objects
         self.stack, self.below, self.memo = [], [], {}
-        self.spare = len(data) + LONG_TEXT  # bytes that strings may still take
+        self.spend = Budget(len(data)).spend
 
     def run(self):
-        if self.data[:1] != pickle.PROTO:
-            raise Damaged('it begins otherwise, as those of protocols 0 and 1 do')
         for _ in range(INSTRUCTIONS):
             opcode = bytes(self.take(1))
             if opcode == pickle.STOP:
@@ -86,18 +70,37 @@ class _Machine:
     def string(self, size, encoding='utf-8'):
         if size > LONG_TEXT:
             return Text(self.take(size))
-        text = str(self.take(size), encoding)
-        self.spend(len(text) if text.isascii() else 4 * len(text))
-        return text
+        self.spend(4 * size)
+        return str(self.take(size), encoding)
 
-    def line(self):
-        length = bytes(self.data[self.at : self.at + LONG_LINE]).index(b'\n')
-        return str(self.take(length + 1)[:-1], 'ascii')
+    def line(self, longest=LONG_LINE):
+        """The bytes up to the end of a line."""
+        if not (end := NEWLINE.search(self.data, self.at, self.at + longest)):
+            raise Damaged('a line does not end')
+        return self.take(end.end() - self.at)[:-1]
 
-    def spend(self, size):
-        self.spare -= size
-        if self.spare < 0:
-            raise Damaged('its strings grow larger than the file')
+    def word(self):
+        return str(self.line(), 'ascii')
+
+    def integer(self):
+        """A number of protocol 0, where 00 and 01 are truth values."""
+        word = self.word().removesuffix('L')
+        return word == '01' if word in ('00', '01') else int(word)
+
+    def quoted(self):
+        """A string of protocol 0 as Python 2 shows it, in quotes and with escapes."""
+        line = self.line(len(self.data))
+        if len(line) < 2 or line[0] not in b'\'"' or line[0] != line[-1]:
+            raise Damaged('a string has no quotes')
+        self.spend(len(line))
+        value = codecs.escape_decode(line[1:-1])[0]
+        return value if len(value) > LONG_TEXT else str(value, 'latin1')
+
+    def unicode(self):
+        """A string of protocol 0 in Unicode; one that is array data in disguise may be long."""
+        line = self.line(len(self.data))
+        self.spend(4 * len(line))
+        return str(line, 'raw-unicode-escape')
 
     def mark(self):
         self.below.append(self.stack)
@@ -109,7 +112,7 @@ class _Machine:
         return items
 
     def remember(self, index):
-        self.memo[index] = self.stack[-1]
+        self.memo.update(self.dictionary([index, self.stack[-1]]))
 
     def recall(self, index):
         value = self.memo[index]
@@ -126,12 +129,18 @@ class _Machine:
 
     def store(self, items):
         """Put [key, value, key, value, ...] into the dictionary on top."""
-        if not isinstance(self.stack[-1], dict) or len(items) % 2:
-            raise Damaged('a dictionary is incomplete')
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int):  # nested tuples can take for ever to hash
-                raise Damaged('a dictionary key is neither string nor number')
-            self.stack[-1][key] = value
+        if not isinstance(self.stack[-1], dict):
+            raise Damaged('it stores items in something else than a dictionary')
+        self.stack[-1].update(self.dictionary(items))
+
+    def dictionary(self, items):
+        """[key, value, key, value, ...] -> {key: value}."""
+        for key in items[::2]:
+            if not isinstance(key, str) and not (isinstance(key, int) and abs(key) < LARGE_KEY):
+                raise Damaged(
+                    'a dictionary key is neither string nor number, or a huge one'
+                )  # can take for ever to hash
+        return dict(zip(items[::2], items[1::2], strict=True))
 
 
 _PUSH = {  # opcodes that push a value
@@ -152,6 +161,14 @@ _PUSH = {  # opcodes that push a value
     pickle.SHORT_BINUNICODE: lambda m: m.string(m.number(1)),
     pickle.BINUNICODE: lambda m: m.string(m.number(4)),
     pickle.BINUNICODE8: lambda m: m.string(m.number(8)),
+    pickle.INT: lambda m: m.integer(),  # this and the next five are of protocol 0
+    pickle.LONG: lambda m: m.integer(),
+    pickle.FLOAT: lambda m: float(m.word()),
+    pickle.STRING: lambda m: m.quoted(),
+    pickle.UNICODE: lambda m: m.unicode(),
+    pickle.GET: lambda m: m.recall(m.integer()),
+    pickle.LIST: lambda m: m.marked(),
+    pickle.DICT: lambda m: m.dictionary(m.marked()),
     pickle.EMPTY_LIST: lambda m: [],
     pickle.EMPTY_DICT: lambda m: {},
     pickle.EMPTY_TUPLE: lambda m: (),
@@ -161,10 +178,10 @@ _PUSH = {  # opcodes that push a value
     pickle.TUPLE3: lambda m: (m.stack.pop(), m.stack.pop(), m.stack.pop())[::-1],
     pickle.BINGET: lambda m: m.recall(m.number(1)),
     pickle.LONG_BINGET: lambda m: m.recall(m.number(4)),
-    pickle.GLOBAL: lambda m: m.objects.find(m.line(), m.line()),
+    pickle.GLOBAL: lambda m: m.objects.find(m.word(), m.word()),
     pickle.STACK_GLOBAL: lambda m: m.objects.find(*m.pop2()),
     pickle.REDUCE: lambda m: m.objects.call(*m.pop2(), m.spend),
-    pickle.BUILD: lambda m: m.objects.build(*m.pop2()),
+    pickle.BUILD: lambda m: m.objects.build(*m.pop2(), m.spend),
     pickle.BINPERSID: lambda m: m.objects.outside(m.stack.pop()),
 }
 
@@ -172,6 +189,7 @@ _DO = {  # opcodes that change what is there
     pickle.PROTO: lambda m: m.take(1),
     pickle.FRAME: lambda m: m.take(8),
     pickle.MARK: lambda m: m.mark(),
+    pickle.PUT: lambda m: m.remember(m.integer()),
     pickle.BINPUT: lambda m: m.remember(m.number(1)),
     pickle.LONG_BINPUT: lambda m: m.remember(m.number(4)),
     pickle.MEMOIZE: lambda m: m.remember(len(m.memo)),

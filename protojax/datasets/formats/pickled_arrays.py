@@ -73,17 +73,17 @@ def call(function, arguments, spend):
             spend(len(text))
             return text.encode('latin1') if isinstance(text, str) else latin1(text)
         case Global('scalar'), (Dtype() as dtype, data):
-            return array(data, dtype, (), False).item()
+            return array(data, dtype, (), False, spend).item()
         case Global('frombuffer'), (data, Dtype() as dtype, tuple(shape), 'C' | 'F' as order):
-            return array(data, dtype, shape, order == 'F')
+            return array(data, dtype, shape, order == 'F', spend)
     raise Damaged('it calls a function in an unknown way')
 
 
-def build(value, state):
+def build(value, state, spend):
     """The value after its state is set: an array gets its contents, a type its byte order."""
     match value, state:
         case Unbuilt(array=None), (int(), tuple(shape), Dtype() as dtype, fortran, data):
-            value.array = array(data, dtype, shape, fortran is True or fortran == 1)
+            value.array = array(data, dtype, shape, fortran is True or fortran == 1, spend)
             return value.array
         case Dtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
             value.order = order
@@ -96,9 +96,11 @@ def outside(identity):
     raise Damaged('it refers to something outside of itself')
 
 
-def array(data, dtype, shape, fortran):
+def array(data, dtype, shape, fortran, spend):
     """An array on given bytes, which are as many as its shape says."""
-    data = data.encode('latin1') if isinstance(data, str) else data  # a short string of Python 2
+    if isinstance(data, str):  # a string of Python 2
+        spend(len(data))
+        data = data.encode('latin1')
     if not all(isinstance(size, int) and size >= 0 for size in shape):
         raise Damaged('an array has an impossible shape')
     return np.frombuffer(data, dtype.order + dtype.code).reshape(shape, order='F' if fortran else 'C')

@@ -5,15 +5,12 @@ file can refer to them. Numbers have the byte order of the machine that wrote th
 """
 
 import struct
-from pathlib import Path
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged
+from protojax.datasets.formats import OBJECT, Budget, Damaged, reading
 from protojax.datasets.formats.strided import view
-from protojax.errors import DataError
 
-LIMIT = 1 << 30  # bytes of a file; the largest of CUB's has 5 MB
 OBJECTS = 1_000_000
 DEPTH = 32
 NIL, NUMBER, STRING, TABLE, TORCH, BOOLEAN = range(6)
@@ -22,26 +19,10 @@ ELEMENTS = {
 }  # fmt: skip
 
 
-def load(path):
-    """The object in a file: a float, str, bool, dict (tables) or read-only array (tensors, storages)."""
-    try:
-        if Path(path).stat().st_size > LIMIT:
-            raise DataError(f'{path} has more than {LIMIT} bytes, far more than a file of this data set; get it again')
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f'{path} cannot be read ({error}); get it again') from error
-    return loads(data, path)
-
-
-def loads(data, where):
-    """The object in a buffer; where names it in errors."""
-    order = '<' if data[:1] != b'\0' else '>'
-    try:
-        return _Reader(data, order).object(0)
-    except Damaged as error:
-        raise DataError(f'{where} is not a whole .t7 file: {error}; get it again') from error
-    except (ValueError, struct.error) as error:
-        raise DataError(f'{where} is a damaged .t7 file; get it again') from error
+def read_torch7(data, where):
+    """The object in the bytes of a file: a float, str, bool, dict (tables) or read-only array (tensors, storages)."""
+    with reading(where, 'is not a whole .t7 file'):
+        return _Reader(data, '<' if bytes(data[:1]) != b'\0' else '>').object(0)
 
 
 class _Reader:
@@ -50,6 +31,7 @@ class _Reader:
     def __init__(self, data, order):
         self.data, self.at, self.order = data, 0, order
         self.objects, self.count = {}, 0
+        self.spend = Budget(len(data)).spend
 
     def take(self, size):
         if not 0 <= size <= len(self.data) - self.at:
@@ -65,10 +47,13 @@ class _Reader:
         return np.frombuffer(self.take(length * dtype.itemsize), dtype)
 
     def string(self):
-        return str(self.take(self.number('i')), 'latin1')
+        text = self.take(self.number('i'))
+        self.spend(len(text))
+        return str(text, 'latin1')
 
     def object(self, depth):
         """The object that begins here."""
+        self.spend(OBJECT)
         self.count += 1
         if depth > DEPTH or self.count > OBJECTS:
             raise Damaged('it is nested too deep or holds too many objects')

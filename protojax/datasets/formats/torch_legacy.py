@@ -9,30 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged
-from protojax.datasets.formats import pickle as pickles
+from protojax.datasets.formats import Damaged, reading
+from protojax.datasets.formats.pickle import read_object
 from protojax.datasets.formats.strided import view
-from protojax.errors import DataError
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
 ELEMENTS = {'FloatStorage': '<f4', 'LongStorage': '<i8'}
 
 
-def loads(data, where):
+def read_torch_legacy(data, where):
     """The tensors in the bytes of a file, by name, as read-only views of them; where names it in errors."""
-    try:
+    with reading(where, 'is not a whole legacy .pth file of tensors'):
         return _tensors(memoryview(data))
-    except Damaged as error:
-        raise DataError(f'{where} is not a whole legacy .pth file of tensors: {error}; get it again') from error
-    except pickles.DAMAGE as error:
-        raise DataError(f'{where} is a damaged .pth file; get it again') from error
 
 
 def _tensors(data):
     at, values = 0, []
     for _ in range(5):
-        value, size = pickles.read(data[at:], _Objects)
+        value, size = read_object(data[at:], _Objects)
         values.append(value)
         at += size
     magic, version, machine, state, names = values
@@ -103,7 +98,7 @@ class _Objects:
         raise Damaged('it calls a function in an unknown way')
 
     @staticmethod
-    def build(value, state):
+    def build(value, state, spend):
         """A dictionary's own attributes (versions of the layers) do not matter."""
         if not isinstance(value, dict) or not isinstance(state, dict):
             raise Damaged('it sets the state of an unknown object')

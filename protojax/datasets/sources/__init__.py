@@ -2,7 +2,9 @@
 
 import sys
 
+from protojax.errors import printable
+
 
 def announce(line: str) -> None:
     """One line for the user, beside the results on stdout."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

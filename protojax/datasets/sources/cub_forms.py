@@ -13,21 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import matlab, torch7
-from protojax.datasets.sources.cub_lists import (
-    Division,
-    attributes,
-    check_attributes,
-    check_labels,
-    class_names,
-    divide,
-    division,
-    find,
-    labels,
-    lines,
-    need,
-    numbered,
-)
+from protojax.datasets.formats import reading
+from protojax.datasets.formats.matlab import read_matlab
+from protojax.datasets.formats.npy import read_npy
+from protojax.datasets.formats.torch7 import read_torch7
+from protojax.datasets.sources import cub_lists as lists
+from protojax.datasets.sources.cub_lists import find_file, need_file
+from protojax.datasets.sources.files import read_file
 from protojax.errors import DataError
 
 MAT_NAMES = ('allclasses_names', 'original_att', 'att', 'trainval_loc', 'train_loc', 'val_loc', 'test_unseen_loc')
@@ -39,75 +31,80 @@ class Birds(NamedTuple):
     form: str
     attributes: dict[str, np.ndarray]  # class name -> [A]
     features: Callable[[str], np.ndarray]  # class name -> [images, crops, D]
-    division: Division
+    division: lists.Division
 
 
-def read(source: pathlib.Path) -> Birds:
+def read_source(source: pathlib.Path) -> Birds:
     """What the source holds, in the first of the three forms that is there."""
-    if find(source, 'features.npy'):
-        return from_text(source)
-    if find(source, 'res101.mat'):
-        return from_matlab(source)
-    if any((source / 'images').glob('*.t7')):
-        return from_torch(source)
-    raise DataError(f'{source} holds no features.npy, images/*.t7 or res101.mat; give --source a folder that does')
+    with reading(source, 'cannot be read'):
+        if find_file(source, 'features.npy'):
+            return from_text(source)
+        if find_file(source, 'res101.mat'):
+            return from_matlab(source)
+        if any((source / 'images').glob('*.t7')):
+            return from_torch(source)
+    raise DataError(f'{source} holds no features.npy, images/*.t7 or res101.mat; give a `source` that does')
 
 
 def from_text(source: pathlib.Path) -> Birds:
-    names = class_names(need(source, 'classes.txt'))
-    of_image = labels(need(source, 'image_class_labels.txt'), len(names))
-    images, path = find(source, 'images.txt'), need(source, 'features.npy')
-    listed = len(numbered(images)) if images else len(of_image)
+    names = lists.read_class_names(need_file(source, 'classes.txt'))
+    of_image = lists.read_labels(need_file(source, 'image_class_labels.txt'), len(names))
+    images, path = find_file(source, 'images.txt'), need_file(source, 'features.npy')
+    listed = len(lists.read_numbered(images)) if images else len(of_image)
     if listed != len(of_image):
         raise DataError(f'{images} lists {listed} images, image_class_labels.txt {len(of_image)}; get both again')
-    features = map_features(path)
+    features = read_features(path)
     if len(features) != len(of_image):
         raise DataError(f'{path} has {len(features)} rows, but there are {len(of_image)} images; make it again')
-    values = attributes(need(source, 'class_attribute_labels_continuous.txt'), len(names))
+    values = lists.read_attributes(need_file(source, 'class_attribute_labels_continuous.txt'), len(names))
     features = features[:, None] if features.ndim == 2 else features
+    images_of = images_by_class(of_image, names)
     return Birds(
         'features.npy',
         dict(zip(names, values, strict=True)),
-        lambda name: features[of_image == names.index(name)],
-        division(source, names),
+        lambda name: features[images_of[name]],
+        lists.read_division(source, names),
     )
 
 
-def map_features(path: pathlib.Path) -> np.ndarray:
-    """The array of a .npy file, mapped: a header that promises more than the file holds is refused."""
-    try:
-        features = np.lib.format.open_memmap(path, mode='r')
-    except Exception as error:  # NumPy reads the header as Python, which can fail in any way
-        raise DataError(f'{path} is not a whole .npy file of numbers; make it again') from error
+def read_features(path: pathlib.Path) -> np.ndarray:
+    """The array of features.npy: [images, D] or [images, crops, D]."""
+    features = read_npy(read_file(path), path)
     if features.dtype.kind != 'f' or features.ndim not in (2, 3) or 0 in features.shape:
         found = f'{features.dtype} {features.shape}'
         raise DataError(f'{path} holds {found}, not floats [images, D] or [images, crops, D]; make it again')
     return features
 
 
+def images_by_class(of_image: np.ndarray, names: list[str]) -> dict[str, np.ndarray]:
+    """The numbers of each class's images, in their order, from the number of each image's class."""
+    order, counts = np.argsort(of_image, stable=True), np.bincount(of_image, minlength=len(names))
+    return dict(zip(names, np.split(order, np.cumsum(counts)[:-1]), strict=True))
+
+
 def from_torch(source: pathlib.Path) -> Birds:
     names = sorted(path.stem for path in (source / 'images').glob('*.t7'))
-    if path := find(source, 'attributes.t7'):
-        values = torch7.load(path)
+    if path := find_file(source, 'attributes.t7'):
+        values = read_torch7(read_file(path), path)
         if not isinstance(values, np.ndarray):
             raise DataError(f'{path} holds no tensor; get it again')
-        values = check_attributes(values, len(names), path)
+        values = lists.check_attributes(values, len(names), path)
     else:
-        values = attributes(need(source, 'class_attribute_labels_continuous.txt'), len(names))
-    order = find(source, 'manifest.txt')  # ids count its lines, which name the files
-    numbers = [line.removesuffix('.t7') for line in lines(order)] if order else names
+        values = lists.read_attributes(need_file(source, 'class_attribute_labels_continuous.txt'), len(names))
+    order = find_file(source, 'manifest.txt')  # ids count its lines, which name the files
+    numbers = [line.removesuffix('.t7') for line in lists.read_lines(order)] if order else names
     if sorted(numbers) != names:
         raise DataError(f'{order} does not list the files of images/; get both again')
     return Birds(
         'images/*.t7',
         dict(zip(names, values, strict=True)),
         lambda name: torch_features(source / 'images' / f'{name}.t7'),
-        division(source, numbers),
+        lists.read_division(source, numbers),
     )
 
 
 def torch_features(path: pathlib.Path) -> np.ndarray:
-    tensor = torch7.load(path)
+    tensor = read_torch7(read_file(path), path)
     if not isinstance(tensor, np.ndarray) or tensor.dtype.kind != 'f' or tensor.ndim != 3:
         raise DataError(f'{path} holds no tensor [images, D, crops]; get it again')
     return tensor.transpose(0, 2, 1)
@@ -115,17 +112,17 @@ def torch_features(path: pathlib.Path) -> np.ndarray:
 
 def from_matlab(source: pathlib.Path) -> Birds:
     """Every image of a class counts, also those that generalised zero-shot learning puts aside (test_seen_loc)."""
-    path, splits_path = find(source, 'res101.mat'), need(source, 'att_splits.mat')
-    found = variables(path, ('features', 'labels'), ('features', 'labels'))
-    splits = variables(splits_path, MAT_NAMES, ('allclasses_names', 'test_unseen_loc', 'trainval_loc'))
+    path, splits_path = find_file(source, 'res101.mat'), need_file(source, 'att_splits.mat')
+    found = read_variables(path, ('features', 'labels'), ('features', 'labels'))
+    splits = read_variables(splits_path, MAT_NAMES, ('allclasses_names', 'test_unseen_loc', 'trainval_loc'))
     names = splits['allclasses_names']
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or len(set(names)) < len(names):
         raise DataError(f'{splits_path}: allclasses_names is no list of different names; get it again')
     values = splits.get('original_att', splits.get('att'))
     if not isinstance(values, np.ndarray):
         raise DataError(f'{splits_path} holds neither original_att nor att; get it again')
-    values = check_attributes(values.T, len(names), splits_path)
-    of_image = check_labels(vector(found, 'labels', path), len(names), path)
+    values = lists.check_attributes(values.T, len(names), splits_path)
+    of_image = lists.check_labels(vector(found, 'labels', path), len(names), path)
     features = found['features']
     if not isinstance(features, np.ndarray) or features.shape[1:] != of_image.shape:
         raise DataError(f'{path}: features are not numbers [D, {len(of_image)}], one column per label; get it again')
@@ -133,19 +130,20 @@ def from_matlab(source: pathlib.Path) -> Birds:
     def classes(location: str) -> list[str] | None:
         if location not in splits:
             return None
-        images = check_labels(vector(splits, location, splits_path), len(of_image), f'{splits_path}: {location}')
+        images = lists.check_labels(vector(splits, location, splits_path), len(of_image), f'{splits_path}: {location}')
         return sorted({names[k] for k in of_image[images]})
 
+    images_of = images_by_class(of_image, names)
     return Birds(
         'res101.mat',
         dict(zip(names, values, strict=True)),
-        lambda name: features[:, of_image == names.index(name)].T[:, None],
-        divide(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
+        lambda name: features[:, images_of[name]].T[:, None],
+        lists.divide(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
     )
 
 
-def variables(path: pathlib.Path, names: tuple[str, ...], needed: tuple[str, ...]) -> dict:
-    found = matlab.load(path, names)
+def read_variables(path: pathlib.Path, names: tuple[str, ...], needed: tuple[str, ...]) -> dict:
+    found = read_matlab(read_file(path), names, path)
     for name in needed:
         if name not in found:
             raise DataError(f'{path} holds no variable {name}; get it again')

@@ -5,75 +5,68 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from protojax.datasets.sources.archives import read_file
+from protojax.datasets.formats import reading
+from protojax.datasets.sources.files import read_file
 from protojax.errors import DataError
 
-LIMIT = 16 << 20  # bytes of a text file
+LONGEST = 4 << 20  # bytes of a text file; the list of the images, with 0.7 MB, is the longest honest one
 PLACES = ('.', 'attributes', 'CUB_200_2011', 'CUB_200_2011/attributes', 'CUB', 'xlsa17/data/CUB')
 Division = dict[str, list[str]]  # split -> class names
 
 
-def find(source: pathlib.Path, name: str) -> pathlib.Path | None:
+def find_file(source: pathlib.Path, name: str) -> pathlib.Path | None:
     """A file of the source, in any of the places where archives of CUB have it."""
     return next((path for place in PLACES if (path := source / place / name).is_file()), None)
 
 
-def need(source: pathlib.Path, name: str) -> pathlib.Path:
-    if path := find(source, name):
+def need_file(source: pathlib.Path, name: str) -> pathlib.Path:
+    if path := find_file(source, name):
         return path
     raise DataError(f'{source} holds no {name}; put it there, as CUB-200-2011 has it')
 
 
-def lines(path: pathlib.Path) -> list[str]:
+def read_lines(path: pathlib.Path) -> list[str]:
     """The lines of a text file that are not empty."""
-    try:
-        text = read_file(path.open, 'rb', str(path), LIMIT).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f'{path} is no text file; get it again') from error
+    with reading(path, 'is no text file'):
+        text = read_file(path, LONGEST).decode()
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def numbered(path: pathlib.Path) -> list[str]:
+def read_numbered(path: pathlib.Path) -> list[str]:
     """The second words of lines '1 first', '2 second', ..."""
-    rows = [line.split() for line in lines(path)]
+    rows = [line.split() for line in read_lines(path)]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or row[0] != str(number):
             raise DataError(f'{path}: line {number} is not "{number} <value>"; get it again')
     return [row[1] for row in rows]
 
 
-def class_names(path: pathlib.Path) -> list[str]:
-    names = numbered(path)
+def read_class_names(path: pathlib.Path) -> list[str]:
+    names = read_numbered(path)
     if not names or len(set(names)) < len(names):
         raise DataError(f'{path} names no class or one of them twice; get it again')
     return names
 
 
-def labels(path: pathlib.Path, classes: int) -> np.ndarray:
+def read_labels(path: pathlib.Path, classes: int) -> np.ndarray:
     """The class of each image, from 0."""
-    try:
-        values = np.array([int(word) for word in numbered(path)])
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f'{path} holds a label that is no number; get it again') from error
-    return check_labels(values, classes, path)
+    with reading(path, 'holds a label that is no number'):
+        return check_labels(np.array([int(word) for word in read_numbered(path)]), classes, path)
 
 
 def check_labels(values: np.ndarray, classes: int, where) -> np.ndarray:
     """Labels from 1 as labels from 0."""
-    if values.dtype.kind not in 'iuf' or not len(values) or not ((values >= 1) & (values <= classes)).all():
-        raise DataError(f'{where}: labels are not all from 1 to {classes}, the number of classes; get it again')
+    whole = values.dtype.kind in 'iuf' and (values == np.floor(values)).all()
+    if not whole or not len(values) or not ((values >= 1) & (values <= classes)).all():
+        raise DataError(f'{where}: labels are not all whole numbers from 1 to {classes}, the number of classes')
     return values.astype(np.int64) - 1
 
 
-def attributes(path: pathlib.Path, classes: int) -> np.ndarray:
+def read_attributes(path: pathlib.Path, classes: int) -> np.ndarray:
     """Attributes of each class, a line of numbers each: float32 [classes, A]."""
-    rows = [line.split() for line in lines(path)]
-    try:
+    rows = [line.split() for line in read_lines(path)]
+    with reading(path, 'does not hold the same number of numbers in every line'):
         values = np.array(rows, np.float32)
-    except ValueError as error:
-        raise DataError(f'{path} does not hold the same number of numbers in every line; get it again') from error
     return check_attributes(values, classes, path)
 
 
@@ -85,26 +78,27 @@ def check_attributes(values: np.ndarray, classes: int, where) -> np.ndarray:
     return values.astype(np.float32)
 
 
-def division(source: pathlib.Path, names: Sequence[str]) -> Division:
+def read_division(source: pathlib.Path, names: Sequence[str]) -> Division:
     """Classes of each split, as lists in the source tell; the rule of `divide` where there is none for validation.
 
     Lists hold names (trainclasses.txt) or numbers from 1 (trainids.txt); of several divisions the first is taken.
     """
     listed = {part: read_list(source, part, names) for part in ('train', 'val', 'trainval', 'test')}
     if listed['test'] is None:
-        need(source, 'testclasses.txt')
+        need_file(source, 'testclasses.txt')
     trainval = listed['trainval'] or (listed['train'] or []) + (listed['val'] or [])
     if not trainval:
-        need(source, 'trainvalclasses.txt')
+        need_file(source, 'trainvalclasses.txt')
     if listed['val'] is None and listed['train'] is not None:
-        listed['val'] = [name for name in trainval if name not in set(listed['train'])]
+        train = set(listed['train'])
+        listed['val'] = [name for name in trainval if name not in train]
     return divide(trainval, listed['val'], listed['test'])
 
 
 def read_list(source: pathlib.Path, part: str, names: Sequence[str]) -> list[str] | None:
     for ending, name_of in (('classes.txt', str), ('classes1.txt', str), ('ids.txt', by_number(names))):
-        if path := find(source, part + ending):
-            listed = [name_of(line) for line in lines(path)]
+        if path := find_file(source, part + ending):
+            listed = [name_of(line) for line in read_lines(path)]
             if unknown := sorted(set(listed) - set(names)):
                 raise DataError(f'{path}: {unknown[0]!r} is none of the {len(names)} classes; get the list again')
             return listed
@@ -112,14 +106,14 @@ def read_list(source: pathlib.Path, part: str, names: Sequence[str]) -> list[str
 
 
 def by_number(names: Sequence[str]) -> Callable[[str], str]:
-    return lambda line: names[int(line) - 1] if line.isdecimal() and 1 <= int(line) <= len(names) else line
+    numbers = {str(number): name for number, name in enumerate(names, 1)}
+    return lambda line: numbers.get(line.lstrip('0'), line)
 
 
 def divide(trainval: list[str], validation: list[str] | None, test: list[str]) -> Division:
     """Splits; where validation is not given, it is every third class of trainval in the order of their names."""
-    validation = sorted(trainval)[2::3] if validation is None else validation
-    train = [name for name in trainval if name not in set(validation)]
-    splits = {'train': train, 'validation': validation, 'test': test}
+    validation = set(sorted(trainval)[2::3] if validation is None else validation)
+    splits = {'train': [name for name in trainval if name not in validation], 'validation': validation, 'test': test}
     owner = {}
     for split, names in splits.items():
         for name in names:

@@ -40,7 +40,7 @@ def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
         with open(handle, 'wb') as file:
             copy(remote, file)
         if digest(pathlib.Path(part)) != remote.sha256:
-            raise DataError(f'{remote.url} is not the file with SHA-256 {remote.sha256}; give that with --source')
+            raise DataError(f'{remote.url} is not the file with SHA-256 {remote.sha256}; give that as `source`')
         os.replace(part, path)
     finally:
         pathlib.Path(part).unlink(missing_ok=True)
@@ -55,9 +55,11 @@ def copy(remote: Remote, file) -> None:
             while done <= remote.size and (chunk := response.read(1 << 16)):
                 done += file.write(chunk)
     except NETWORK as error:
-        raise Missing(f'{remote.url} broke off at byte {done} ({first_line(error)}); retry or give --source') from error
+        raise Missing(
+            f'{remote.url} broke off at byte {done} ({first_line(error)}); retry or give a `source`'
+        ) from error
     if done != remote.size:
-        raise Missing(f'{remote.url} gave {done} bytes, not {remote.size}; retry or give --source')
+        raise Missing(f'{remote.url} gave {done} bytes, not {remote.size}; retry or give a `source`')
 
 
 def probe(url: str) -> None:
@@ -75,7 +77,7 @@ def probe(url: str) -> None:
     thread.start()
     thread.join(PROBE)
     if answer[0]:
-        raise Missing(f'{url} cannot be reached ({answer[0]}); give the files with --source')
+        raise Missing(f'{url} cannot be reached ({answer[0]}); give the files as `source`')
 
 
 def digest(path: pathlib.Path) -> str:

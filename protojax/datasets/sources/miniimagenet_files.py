@@ -4,15 +4,11 @@ import contextlib
 import pathlib
 from collections.abc import Iterator
 
-from protojax.datasets.formats import pickle as pickles
+from protojax.datasets.formats.pickle import read_pickle
 from protojax.datasets.sources import miniimagenet_forms as forms
-from protojax.datasets.sources.archives import open_files
-from protojax.datasets.sources.tarballs import open_tar
+from protojax.datasets.sources.files import ARCHIVES, open_files, read_file
 from protojax.errors import DataError
 
-LIMIT = 1 << 30  # bytes of a file: pickled training images have 0.8 GB
-TARS = ('.tar', '.tar.gz', '.tgz')
-ARCHIVES = ('.zip', *TARS)
 FORMS = {'lists': forms.from_lists, 'arrays': forms.from_arrays, 'folders': forms.from_folders}
 
 
@@ -22,16 +18,16 @@ def open_source(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], 
     splits, places = {}, []
     with contextlib.ExitStack() as stack:
         for part in parts(path):
-            form, found = contents(part, stack)
+            form, found = splits_of(part, stack)
             for name in found:
                 if name in splits:
-                    raise DataError(f'{part} holds the {name} split a second time; leave just one in --source')
+                    raise DataError(f'{part} holds the {name} split a second time; leave just one in `source`')
             splits |= found
             places += [f'{form} in {part}'] if found else []
         if not splits:
             raise DataError(
                 f'{path} holds no train.csv, val.csv or test.csv, no folders train, val or test and no '
-                'mini-imagenet-cache-*.pkl; give --source a folder or archive with one of these'
+                'mini-imagenet-cache-*.pkl; give a `source` with one of these'
             )
         yield splits, ', '.join(places)
 
@@ -42,15 +38,15 @@ def parts(path: pathlib.Path) -> list[pathlib.Path]:
     return [path, *(file for file in below if file.name.lower().endswith(ARCHIVES))]
 
 
-def contents(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
+def splits_of(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
     """The form and splits of one folder, archive or pickle: of the first form that is there."""
-    name = path.name.lower()
-    if path.is_file() and forms.ARRAYS.fullmatch(name):
-        split = forms.split_of(forms.ARRAYS, name)
-        return 'arrays', {split: forms.arrays(pickles.load(path), path, split)}
-    if path.is_file() and not name.endswith(ARCHIVES):
-        raise DataError(f'{path} is no folder, {", ".join(ARCHIVES)} or mini-imagenet-cache-*.pkl; give --source one')
-    files = stack.enter_context((open_tar if name.endswith(TARS) and path.is_file() else open_files)(path, limit=LIMIT))
+    if path.is_file() and (split := forms.split_of_arrays(path.name)):
+        return 'arrays', {split: forms.classes_of_arrays(read_pickle(read_file(path), path), path, split)}
+    if path.is_file() and not path.name.lower().endswith(ARCHIVES):
+        raise DataError(
+            f'{path} is no folder, {", ".join(ARCHIVES)} or mini-imagenet-cache-*.pkl; give such a `source`'
+        )
+    files = stack.enter_context(open_files(path))
     for form, find in FORMS.items():
         if splits := find(files):
             return form, splits

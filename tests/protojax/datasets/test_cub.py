@@ -166,7 +166,7 @@ def test_prepared_data_need_no_source(tmp_path, capsys):
 
 
 def test_without_real_data(tmp_path, capsys):
-    with pytest.raises(DataError, match='--source'):
+    with pytest.raises(DataError, match='`source`'):
         cub.load(data='real', data_dir=tmp_path)
     data = cub.load(data='auto', data_dir=tmp_path)
     assert data.synthetic and data.test.items.shape[2:] == (10, 1024) and data.test.attributes.shape == (50, 312)
@@ -233,8 +233,8 @@ ATTRIBUTE_FILE = 'class_attribute_labels_continuous.txt'
         (lambda f: (f / ATTRIBUTE_FILE).unlink(), 'holds no class_attribute_labels_continuous.txt'),
         (edit('testclasses.txt', NAMES[1], '999.Dodo'), "'999.Dodo' is none of the 10 classes"),
         (edit('testclasses.txt', NAMES[1], NAMES[4]), "class '005.Bird_5' is in both train and test"),
-        (edit('image_class_labels.txt', '\n5 4', '\n5 11'), 'labels are not all from 1 to 10'),
-        (edit('image_class_labels.txt', '\n5 4', '\n5 0'), 'labels are not all from 1 to 10'),
+        (edit('image_class_labels.txt', '\n5 4', '\n5 11'), 'labels are not all whole numbers from 1 to 10'),
+        (edit('image_class_labels.txt', '\n5 4', '\n5 0'), 'labels are not all whole numbers from 1 to 10'),
         (edit('image_class_labels.txt', '\n5 4', '\n5 x'), 'a label that is no number'),
         (edit('image_class_labels.txt', '\n5 4', '\n4 4'), 'line 5 is not "5 <value>"'),
         (edit('image_class_labels.txt', '30 2\n', ''), 'lists 30 images, image_class_labels.txt 29'),
@@ -291,14 +291,14 @@ def test_what_can_be_wrong_with_torch_files(spoil, message, tmp_path):
         (0, {'features': None}, 'res101.mat holds no variable features'),
         (0, {'features': FEATURES[:29, 0].T}, r'features are not numbers \[D, 30\]'),
         (0, {'features': 'text'}, 'features are not numbers'),
-        (0, {'labels': LABELS[:, None] + 1}, 'labels are not all from 1 to 10'),
-        (0, {'labels': np.where(LABELS == 3, np.nan, LABELS)}, 'labels are not all from 1 to 10'),
+        (0, {'labels': LABELS[:, None] + 1}, 'labels are not all whole numbers from 1 to 10'),
+        (0, {'labels': np.where(LABELS == 3, np.nan, LABELS)}, 'labels are not all whole numbers from 1 to 10'),
         (0, {'labels': np.ones((5, 6))}, 'labels is no vector'),
         (1, {'allclasses_names': None}, 'holds no variable allclasses_names'),
         (1, {'allclasses_names': np.ones(10)}, 'allclasses_names is no list'),
         (1, {'original_att': None, 'att': None}, 'neither original_att nor att'),
         (1, {'original_att': ATTRIBUTES}, 'are not numbers for each of 10 classes'),
-        (1, {'test_unseen_loc': np.array([[31.0]])}, 'test_unseen_loc: labels are not all from 1 to 30'),
+        (1, {'test_unseen_loc': np.array([[31.0]])}, 'test_unseen_loc: labels are not all whole numbers from 1 to 30'),
         (1, {'val_loc': locations(TRAINVAL[:2] + TEST[:1])}, "class '001.Bird_1' is in both validation and test"),
     ],
 )
@@ -324,7 +324,7 @@ def test_source_that_is_no_folder(tmp_path):
 
 @pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='no real data')
 def test_real_data():
-    source = cub_sources.read(pathlib.Path(os.environ['PROTOJAX_TEST_DATA'], 'cub'))
+    source = cub_sources.read_source(pathlib.Path(os.environ['PROTOJAX_TEST_DATA'], 'cub'))
     assert [len(names) for names in source.division.values()] == [100, 50, 50]
     assert source.features('001.Black_footed_Albatross').shape == (60, 1, 1024)
     assert source.attributes['001.Black_footed_Albatross'].shape == (312,)

@@ -221,7 +221,7 @@ def test_auto_falls_back_where_there_is_no_network(load, tmp_path, capsys):
 
 
 def test_real_never_falls_back(load):
-    with pytest.raises(preparing.Missing, match='cannot be reached .*--source'):
+    with pytest.raises(preparing.Missing, match='cannot be reached .*`source`'):
         load()
 
 
@@ -235,7 +235,7 @@ def test_synthetic_touches_neither_disk_nor_network(load, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize('data', ['auto', 'real'])
 def test_bad_source_is_an_error_even_with_auto(load, tmp_path, data):
-    with pytest.raises(DataError, match='--source=.*nowhere does not exist'):
+    with pytest.raises(DataError, match='`source` .*nowhere does not exist'):
         load(data=data, source=tmp_path / 'nowhere')
 
 
@@ -323,7 +323,7 @@ def test_damaged_data_are_prepared_again(load, source, tmp_path, name, harm):
     first = load(source=source)
     file = record_file(tmp_path, name) if '.' not in name else record_file(tmp_path).with_name(name)
     harm(file)
-    with pytest.raises(DataError, match=r'1\.0\.0 is damaged .* --source'):
+    with pytest.raises(DataError, match=r'1\.0\.0 is damaged .*`source`'):
         load(data='auto')
     assert_same(load(source=source), first)
     assert_same(load(), first)
@@ -371,7 +371,7 @@ def test_two_processes_prepare_at_once(load, source, tmp_path):
 
 def test_empty_folder(load, tmp_path):
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(DataError, match='--source=.*empty has no images_background'):
+    with pytest.raises(DataError, match='`source` .*empty has no images_background'):
         load(source=tmp_path / 'empty')
 
 
@@ -422,7 +422,7 @@ def header_of(width, height):
         (png(np.zeros((28, 28), np.uint8)), 'is 28x28, not 105x105'),
         (header_of(10000, 8000), 'is 10000x8000, not 105x105'),
         (header_of(100000, 100000), 'is not a whole PNG image .*decompression bomb'),
-        (b'\0' * (omniglot.LIMIT + 1), f'has more than {omniglot.LIMIT} bytes'),
+        (b'\0' * (omniglot.LONGEST + 1), f'has {omniglot.LONGEST + 1} bytes, far more'),
     ],
     ids=['text', 'empty', 'truncated', 'small', 'large', 'bomb', 'long'],
 )
@@ -463,7 +463,7 @@ def test_full_disk(load, source, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10000, before[1]))
     try:
-        with pytest.raises(DataError, match='cannot prepare .*File too large.*--data_dir'):
+        with pytest.raises(DataError, match='cannot prepare .*File too large.*`data_dir`'):
             load(source=source)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -473,16 +473,16 @@ def test_full_disk(load, source, tmp_path):
 
 def test_data_dir_that_cannot_be_made(load, source, tmp_path):
     (tmp_path / 'file').write_text('')
-    with pytest.raises(DataError, match='cannot prepare .*Not a directory.*--data_dir'):
+    with pytest.raises(DataError, match='cannot prepare .*Not a directory.*`data_dir`'):
         load(source=source, data_dir=tmp_path / 'file' / 'below')
 
 
 @pytest.mark.parametrize(
     'options, message',
     [
-        ({'data': 'fake'}, '--data=fake'),
-        ({'resize': 'cubic'}, '--resize=cubic'),
-        ({'data_dir': 'gs://bucket/data'}, '--data_dir=gs://bucket/data'),
+        ({'data': 'fake'}, "`data` is 'fake'"),
+        ({'resize': 'cubic'}, "`resize` is 'cubic'"),
+        ({'data_dir': 'gs://bucket/data'}, '`data_dir` gs://bucket/data'),
     ],
 )
 def test_unknown_options(load, options, message):

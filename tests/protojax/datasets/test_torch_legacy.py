@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from protojax.datasets.formats import torch_legacy
+from protojax.datasets.formats.torch_legacy import read_torch_legacy
 from protojax.errors import DataError
 
 ORDERED_DICT = b'ccollections\nOrderedDict\n)R'
@@ -51,7 +52,7 @@ def test_strides_and_offsets_are_honoured():
         'last': tensor('7', 6, 4, (2,), (1,)),
         'number': tensor('8', 1, 0, (), (), b'LongStorage'),
     }
-    found = torch_legacy.loads(file(tensors, SIX | {'8': np.array([5])}), 'x.pth')
+    found = read_torch_legacy(file(tensors, SIX | {'8': np.array([5])}), 'x.pth')
     np.testing.assert_array_equal(found['rows'], [[0, 1, 2], [3, 4, 5]])
     np.testing.assert_array_equal(found['columns'], [[0, 2, 4], [1, 3, 5]])
     np.testing.assert_array_equal(found['last'], [4, 5])
@@ -60,7 +61,7 @@ def test_strides_and_offsets_are_honoured():
 
 def test_versions_of_layers_are_passed_over():
     state = b'}' + text('_metadata') + ORDERED_DICT + b's'
-    found = torch_legacy.loads(file({'a': tensor('7', 6, 0, (6,), (1,))}, SIX, build=state + b'b'), 'x.pth')
+    found = read_torch_legacy(file({'a': tensor('7', 6, 0, (6,), (1,))}, SIX, build=state + b'b'), 'x.pth')
     assert list(found) == ['a']
 
 
@@ -68,7 +69,7 @@ def test_agrees_with_torch(tmp_path):
     torch = pytest.importorskip('torch')
     state = {'a': torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1), 'n': torch.tensor(3)}
     torch.save(state, tmp_path / 'x.pth', _use_new_zipfile_serialization=False)
-    found = torch_legacy.loads((tmp_path / 'x.pth').read_bytes(), 'x.pth')
+    found = read_torch_legacy((tmp_path / 'x.pth').read_bytes(), 'x.pth')
     np.testing.assert_array_equal(found['a'], state['a'].numpy())
     assert found['a'].strides == tuple(4 * s for s in state['a'].stride())
     assert found['n'] == 3
@@ -99,12 +100,12 @@ HOSTILE = {
 @pytest.mark.parametrize('name', HOSTILE)
 def test_a_hostile_file_gets_one_line(name):
     with pytest.raises(DataError, match=r'x\.pth .*get it again'):
-        torch_legacy.loads(HOSTILE[name], 'x.pth')
+        read_torch_legacy(HOSTILE[name], 'x.pth')
 
 
 def test_a_cut_file_gets_one_line():
     whole = file({'a': tensor('7', 6, 0, (6,), (1,))}, SIX)
-    torch_legacy.loads(whole, 'x.pth')
+    read_torch_legacy(whole, 'x.pth')
     for size in range(0, len(whole), 7):
         with pytest.raises(DataError):
-            torch_legacy.loads(whole[:size], 'x.pth')
+            read_torch_legacy(whole[:size], 'x.pth')

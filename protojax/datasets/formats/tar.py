@@ -1,0 +1,78 @@
+"""Reads tar archives, in all formats that are in use, into memory.
+
+A member is a header of 512 bytes and its contents, filled up to a multiple of that. Long names, and much that does not
+matter here, come in members of their own before the one that they describe: GNU's 'L', and the 'x' and 'g' of POSIX.
+"""
+
+from protojax.datasets.formats import OBJECT, Budget, Damaged
+
+BLOCK = 512
+LONG_EXTENSION = 1 << 16  # bytes of a member that only describes the next
+FILES = b'\0', b'0', b'7'
+NOTHING = b'5', b'g'  # folders, and what holds for all members
+
+
+def read_tar(data, budget: Budget) -> dict[str, memoryview]:
+    """The contents of all files by name, as views of the archive's bytes."""
+    data, at, found, name = memoryview(data), 0, {}, ''
+    while any(header := bytes(data[at : at + BLOCK])):
+        budget.spend(OBJECT + BLOCK)
+        size, kind = check_header(header, len(data) - at - BLOCK), header[156:157]
+        contents = data[at + BLOCK : at + BLOCK + size]
+        at += BLOCK + -(-size // BLOCK) * BLOCK
+        if kind in (b'L', b'x') and size > LONG_EXTENSION:
+            raise Damaged(f'a name takes {size} bytes')
+        if kind == b'L':
+            name = text(bytes(contents))
+        elif kind == b'x':
+            name = pax_path(bytes(contents)) or name
+        elif kind in FILES:
+            found[name or header_name(header)] = contents
+        elif kind not in NOTHING:
+            raise Damaged(f'{name or header_name(header):.100} is a link, device or sparse file')
+        if kind not in (b'L', b'x'):
+            name = ''
+    if len(header) < BLOCK:
+        raise Damaged('it ends early')
+    return found
+
+
+def check_header(header: bytes, left: int) -> int:
+    """The size of a member that has a right checksum and is there whole."""
+    if len(header) < BLOCK or sum(header[:148]) + sum(header[156:]) + 8 * 32 != octal(header[148:156]):
+        raise Damaged('a header is damaged')
+    size = octal(header[124:136])  # of eight gigabytes and more it would be written otherwise
+    if not 0 <= size <= left:
+        raise Damaged(f'a member of {size} bytes is announced, {left} are left')
+    return size
+
+
+def octal(field: bytes) -> int:
+    digits = field.strip(b' \0') or b'0'
+    if not digits.isdigit():
+        raise Damaged('a number in a header is damaged')
+    return int(digits, 8)
+
+
+def header_name(header: bytes) -> str:
+    prefix = text(header[345:500]) if header[257:263] == b'ustar\0' else ''
+    return f'{prefix}/{text(header[:100])}' if prefix else text(header[:100])
+
+
+def text(field: bytes) -> str:
+    return str(field.split(b'\0', 1)[0], 'utf-8', 'replace')
+
+
+def pax_path(contents: bytes) -> str:
+    """The path among lines '<length> <key>=<value>', where the length is that of the whole line."""
+    path, at = '', 0
+    while at < len(contents):
+        number = contents[at : at + 8].split(b' ', 1)[0]
+        end = at + (int(number) if number.isdigit() else 0)
+        key, _, value = contents[at + len(number) + 1 : end - 1].partition(b'=')
+        if end <= at or contents[end - 1 : end] != b'\n':
+            raise Damaged('a description of a member is damaged')
+        if key.startswith(b'GNU.sparse') or key == b'size':
+            raise Damaged('it holds a sparse file, or one of more than eight gigabytes')
+        path, at = text(value) if key == b'path' else path, end
+    return path
