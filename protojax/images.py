@@ -129,13 +129,17 @@ def read_images(paths: Sequence[pathlib.Path], form: Form, *, ink: str = 'auto')
 
 def read_image(path: str | os.PathLike, form: Form, *, ink: str = 'auto') -> np.ndarray:
     """One image of that form: uint8 [height, width, channels]."""
-    contents = _contents(pathlib.Path(path))
+    return decode_image(_contents(pathlib.Path(path)), form, name=str(path), ink=ink)
+
+
+def decode_image(contents: bytes, form: Form, *, name: str = 'this', ink: str = 'auto') -> np.ndarray:
+    """The image in the bytes of a file: uint8 [height, width, channels]. `name` is what errors call it."""
     height, width, channels = form.item_shape
     mode = 'L' if channels == 1 else 'RGB'
     try:
         with Image.open(io.BytesIO(contents), formats=FORMATS) as picture:  # reads the header, allocates nothing
             if picture.width * picture.height > LARGEST_IMAGE:
-                raise DataError(f'{path} has {picture.width}x{picture.height} pixels; shrink it first')
+                raise DataError(f'{name} has {picture.width}x{picture.height} pixels; shrink it first')
             # JPEGs are decoded at a half, a quarter or an eighth of their size where that is enough.
             share = form.crop or 1.0
             picture.draft(mode, (int(2 * width / share), int(2 * height / share)))
@@ -143,7 +147,7 @@ def read_image(path: str | os.PathLike, form: Form, *, ink: str = 'auto') -> np.
     except DataError:
         raise
     except Exception as error:  # damage takes many forms
-        raise DataError(f'{path} is not a whole PNG, JPEG or WebP image ({first_line(error)})') from error
+        raise DataError(f'{name} is not a whole PNG, JPEG or WebP image ({first_line(error)})') from error
     filter = Image.Resampling.BOX if mode == 'L' else Image.Resampling.BICUBIC
     pixels = np.asarray(flat.resize((width, height), filter, box=_visible(flat, form.crop)))
     return light_ink(pixels, ink)[..., None] if mode == 'L' else pixels

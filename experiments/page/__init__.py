@@ -1,0 +1,1 @@
+"""A page to draw on: `python -m experiments.page`."""
