@@ -144,6 +144,7 @@ class FiguresConfig(CommandConfig):
     data: str = option('auto', 'Real data, or a stand-in.', group=MAIN, choices=('auto', 'real', 'synthetic'))
     source: str = option('', 'Folder or archive with the original data files, to prepare them from.', group=MAIN)
     data_dir: str = option('', 'Folder of the prepared data (default: ~/tensorflow_datasets).', group=MAIN)
+    dpi: int = option(200, 'Dots per inch of the PNG file.', group=MAIN, minimum=50)
     benchmark: str = option('', 'File of experiments.benchmark (default: the published one).', group=MAIN)
 
 
@@ -158,6 +159,7 @@ def run(config, arguments):
         raise ConfigError(f'--figure={config.figure} is unknown; choose {", ".join(FIGURES)}')
     figure, folder = FIGURES[config.figure](config), Path(config.output)
     folder.mkdir(parents=True, exist_ok=True)
+    figure.set_dpi(config.dpi)
     for form in ('png', 'pdf'):
         drawing.save(figure, folder / f'{config.figure}.{form}')
     print(f'written to {folder}: {config.figure}.png, {config.figure}.pdf')

@@ -65,14 +65,13 @@ def mark(axes, items, number, place, colour, marker, size):
 def fill_regions(axes, centres, low, high):
     """Where each centre is nearest, in pale colours, and the straight lines between."""
     weights, biases = 2 * centres, -np.sum(centres**2, 1)  # the linear view of squared distances (eq. 8)
-    grid = np.stack(np.meshgrid(*(np.linspace(a, b, 800) for a, b in zip(low, high, strict=True))), -1)
+    grid = np.stack(np.meshgrid(*(np.linspace(a, b, 400) for a, b in zip(low, high, strict=True))), -1)
     scores = grid @ weights.T + biases
-    pale = np.array([0.8 + 0.2 * np.array(to_rgb(colour)) for colour in CLASS_COLOURS])
-    extent = (low[0], high[0], low[1], high[1])
-    axes.imshow(pale[scores.argmax(-1)], extent=extent, origin='lower', aspect='auto', zorder=0)
-    for label in range(len(centres)):
+    x, y = np.moveaxis(grid, -1, 0)
+    for label, colour in enumerate(CLASS_COLOURS):
         lead = scores[..., label] - np.delete(scores, label, -1).max(-1)
-        axes.contour(lead, [0], extent=extent, origin='lower', colors='0.25', linewidths=1, zorder=1)
+        axes.contourf(x, y, lead, [0, np.inf], colors=[0.8 + 0.2 * np.array(to_rgb(colour))], zorder=0)
+        axes.contour(x, y, lead, [0], colors='0.25', linewidths=1, zorder=1)
 
 
 def plane_of(prototypes):

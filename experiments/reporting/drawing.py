@@ -60,7 +60,8 @@ def encoded(figure, form='png'):
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Glyph', UserWarning)  # of a script that the font lacks; a box is drawn
-        figure.savefig(stream, format=form, metadata=UNVARYING[form])
+        options = {'pil_kwargs': {'optimize': True}} if form == 'png' else {}
+        figure.savefig(stream, dpi=figure.dpi, format=form, metadata=UNVARYING[form], **options)
     return stream.getvalue()
 
 

@@ -43,7 +43,7 @@ def class_map(places, prototypes, classes, predicted, title, remark):
         axes.annotate('', prototypes[classes.labels[number]], places[number], arrowprops=arrow, zorder=5)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect='equal')
     axes.axis('off')
-    axes.set_title(title)
+    drawn.suptitle(title, fontsize=9)
     note(drawn, remark)
     return drawn
 

@@ -62,7 +62,7 @@ def test_a_stand_in_is_named_in_the_picture(characters):
     (axes,) = drawn.axes
     title = axes.get_title()
     assert 'synthetic handwriting, not Omniglot' in title and title.endswith('embedded by omniglot-60way-1shot')
-    assert len(axes.images) == 1 + 3 * figures.SHOT + 1  # the regions, the support, the query
+    assert len(axes.images) == 3 * figures.SHOT + 1  # the support and the query
 
 
 def test_classes_are_chosen_by_the_beginning_of_their_names(characters):
@@ -81,8 +81,8 @@ def test_a_map_of_ones_own_images(tmp_path):
         (tmp_path / name).mkdir()
         for number, item in enumerate(items):
             Image.fromarray(255 - item[..., 0]).save(tmp_path / name / f'{number}.png')
-    (axes,) = figures.tengwar(config(folder=str(tmp_path))).axes
-    assert tmp_path.name in axes.get_title() and len(axes.images) == 3 * 6 + 3
+    drawn = figures.tengwar(config(folder=str(tmp_path)))
+    assert tmp_path.name in drawn.get_suptitle() and len(drawn.axes[0].images) == 3 * 6 + 3
     (tmp_path / 'c' / '0.png').unlink()
     with pytest.raises(ConfigError, match='too few images; give 3 classes with 6 each, or more'):
         embedded_classes(config(folder=str(tmp_path)))
