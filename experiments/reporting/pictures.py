@@ -138,7 +138,7 @@ def mistaken_images(found, pairs, heading):
         for left, numbers, name in ((0, wrong, label), (start, others, taken_for)):
             for place, number in enumerate(numbers[:EXAMPLES_SHOWN]):
                 thumbnail(axes, found.images[number], left + place, top, wrong=left == 0)
-            axes.text(left, top + 0.97, short(found.names[name], 44), va='top', fontsize=7, color='0.35')
+            axes.text(left, top + 0.97, short(found.names[name], 38), va='top', fontsize=7, color='0.35')
     return drawn
 
 
