@@ -44,7 +44,7 @@ def curves(lines, title):
             axes.set(xlabel='training episode', ylabel=label)
             axes.grid(axis='y')
         losses = [line['loss'] for line in own]
-        if max(losses) > 10 * min(losses) > 0:
+        if max(losses) > 4 * min(losses) > 0:
             row[0].set_yscale('log')
             row[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             row[0].yaxis.set_major_formatter(FormatStrFormatter('%g'))

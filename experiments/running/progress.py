@@ -104,10 +104,11 @@ def phase(text, stream=None):
         yield
         return
     terminal = stream.isatty()
-    print(f'{text} ...', end='' if terminal else '\n', file=stream, flush=True)
+    # The next line, whoever writes it, begins where this one does.
+    print(f'{text} ...', end='\r' if terminal else '\n', file=stream, flush=True)
     yield
     if terminal:
-        print('\r\x1b[K', end='', file=stream, flush=True)
+        print('\x1b[K', end='', file=stream, flush=True)
 
 
 def columns(terminal):

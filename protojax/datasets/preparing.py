@@ -13,6 +13,7 @@ import io
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -137,7 +138,8 @@ def prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
     """Write the records of source beside folder, then move them into place: folder is never half there."""
     announce(f'preparing {folder} from {", ".join(map(str, source))} (once)')
     start = time.monotonic()
-    tfds.disable_progress_bar()
+    if not sys.stderr.isatty():
+        tfds.disable_progress_bar()
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as place:
         mark = fingerprint(source)  # before reading, so that a source that changes meanwhile is read again
         builder = make(data_dir=pathlib.Path(place), source=source)

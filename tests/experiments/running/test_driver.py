@@ -232,3 +232,7 @@ def test_cub_learns_attributes(tmp_path):
     results = driver.run(recipe, experiment)
     assert set(results['test']) == {'10-way per image', '10-way per class'}
     assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10
+    assert sorted(path.name for path in tmp_path.glob('*.png')) == [
+        'curves.png',
+        'mistakes.png',
+    ]  # features have no images
