@@ -33,7 +33,11 @@ def test_the_notebook_runs(tmp_path):
     shown = ''.join(map(printed, CELLS))
     accuracies = [float(re.search(r'accuracy ([\d.]+) %', text)[1]) for text in (ended.stdout, shown)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=5)
-    for line in ('examples of 7 classes', 'the same to the last bit: True True', 'differs from JAX by less than 0.001: True'):
+    for line in (
+        'examples of 7 classes',
+        'the same to the last bit: True True',
+        'differs from JAX by less than 0.001: True',
+    ):
         assert line in ended.stdout and line in shown
     assert (tmp_path / 'model.onnx').stat().st_size > 10e6
 

@@ -228,7 +228,8 @@ def test_miniimagenet_keeps_the_best_state(tmp_path):
 
 def test_cub_learns_attributes(tmp_path):
     experiment = cub.EXPERIMENT._replace(load=lambda config: birds(classes=(30, 10, 10), items=6, features=64))
-    recipe = dataclasses.replace(cub.RECIPE, workdir=str(tmp_path), way=10, query=4, episodes=60, learning_rate=1e-3)
+    values = {'way': 10, 'query': 4, 'episodes': 60, 'learning_rate': 1e-3, 'log_every': 20}
+    recipe = dataclasses.replace(cub.RECIPE, workdir=str(tmp_path), **values)
     results = driver.run(recipe, experiment)
     assert set(results['test']) == {'10-way per image', '10-way per class'}
     assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10
