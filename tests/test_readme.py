@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).parents[1]
 SNIPPETS = re.findall(r'^```python\n(.*?)^```$', (ROOT / 'README.md').read_text(), re.MULTILINE | re.DOTALL)
 TRAINED = """
 import jax, numpy as np
-
-pytestmark = pytest.mark.slow
 images = np.random.default_rng(0).integers(0, 256, (8, 12, 28, 28, 1), np.uint8)
 dataset = protojax.Dataset(images, np.full(8, 12, np.int32))
 params, batch_stats = task.initialize(jax.random.key(0))

@@ -108,7 +108,7 @@ def score_all(workload):
     """A function that runs the workload's episodes: Dataset of embeddings -> Score."""
     sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query, 'episodes': workload.episodes}
     score = episode_scorer(task_of(workload, kernels=False).classify, jax.local_devices(), **sizes)
-    return lambda embedded: score({'distance': {}}, embedded, jax.random.key(2))
+    return lambda embedded: score({'classifier': {}}, embedded, jax.random.key(2))
 
 
 def repeated(once):
