@@ -5,6 +5,7 @@ Orbax writes to a temporary name and renames at the end, so an interrupted save 
 checkpoint. Whatever happens to the files afterwards is found by the digest, and the checkpoint before is used.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -32,10 +33,11 @@ class Checkpoints:
 
     def __init__(self, directory, *, keep=3):
         self.directory = epath.Path(directory)
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         try:
-            self._manager = ocp.CheckpointManager(self.directory, options=options)
-        except OSError as error:
+            self._manager = _open(self.directory, keep)
+        except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
+            raise
+        except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
             raise CheckpointError(
                 f'cannot use {self.directory} ({first_line(error)}); choose another directory'
             ) from error
@@ -46,9 +48,9 @@ class Checkpoints:
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
-        except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
+        except jax.errors.JaxRuntimeError:  # as above
             raise
-        except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
+        except Exception as error:  # as above
             raise CheckpointError(
                 f'cannot save step {step} in {self.directory} ({first_line(error)}); free some space or choose '
                 'another directory, then start again: earlier checkpoints are intact'
@@ -105,6 +107,20 @@ class Checkpoints:
                 folder.rename(_free_name(folder))
         if steps:
             self._manager.reload()
+
+
+def _open(directory, keep):
+    """The manager of a folder. Where its notes on some checkpoint are damaged, which it can do without, they go."""
+    options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+    try:
+        return ocp.CheckpointManager(directory, options=options)
+    except OSError:
+        raise
+    except Exception:
+        for notes in directory.glob('*/_CHECKPOINT_METADATA'):
+            with contextlib.suppress(FileNotFoundError):  # another process of the job was quicker
+                notes.rename(notes.with_name(f'{notes.name}.damaged'))
+        return ocp.CheckpointManager(directory, options=options)
 
 
 def _free_name(folder):

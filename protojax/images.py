@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
+from protojax.datasets.formats.pictures import check_png
 from protojax.errors import DataError, first_line
 
 FORMATS = ('PNG', 'JPEG', 'WEBP')
@@ -137,6 +138,7 @@ def decode_image(contents: bytes, form: Form, *, name: str = 'this', ink: str = 
     height, width, channels = form.item_shape
     mode = 'L' if channels == 1 else 'RGB'
     try:
+        check_png(contents)
         with Image.open(io.BytesIO(contents), formats=FORMATS) as picture:  # reads the header, allocates nothing
             if picture.width * picture.height > LARGEST_IMAGE:
                 raise DataError(f'{name} has {picture.width}x{picture.height} pixels; shrink it first')

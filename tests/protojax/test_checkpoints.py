@@ -166,6 +166,12 @@ def test_a_damaged_record_does_not_pass_for_another_program(folder, warnings):
     check_falls_back(folder, warnings)
 
 
+def test_damaged_notes_of_orbax_cost_nothing(folder):
+    notes = folder / '10' / '_CHECKPOINT_METADATA'
+    notes.write_text(notes.read_text().replace('performance_metrics', 'performance_metbics'))
+    assert same(restore(folder), (20, state(20)))
+
+
 def test_damaged_data(folder, warnings):
     for path in files(folder / '20' / 'tree'):
         path.write_bytes(path.read_bytes()[:-1])

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import scipy.io
-from test_formats import torch
 
+from experiments.fuzzing.seeds import torch7 as torch
 from protojax.datasets import cub
 from protojax.datasets.sources import cub_forms as cub_sources
 from protojax.errors import DataError

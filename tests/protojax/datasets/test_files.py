@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import scipy.io
 from PIL import Image
-from test_formats import HEADER, WANTED, element, mat, matrix, tensor
+from test_formats import HEADER, WANTED, mat, tensor
 
+from experiments.fuzzing.seeds import element, matrix
 from protojax.datasets import formats
 from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.npy import read_npy

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+from experiments.fuzzing.seeds import CACHE, LABELLED, TABLE, element, matrix, python2, torch7, torch7_class
 from protojax.datasets.formats import pickle as pickles
 from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.npy import read_npy
@@ -19,22 +20,6 @@ from protojax.datasets.formats.torch_legacy import read_torch_legacy
 from protojax.datasets.sources.files import read_file
 from protojax.errors import DataError
 
-SPARE = 2 << 30  # bytes that a reader of small files may take
-MUTATIONS = 2_100  # of each format
-EXTREMES = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
-CACHE = {
-    'image_data': np.arange(6 * 84 * 84 * 3, dtype=np.uint8).reshape(6, 84, 84, 3),
-    'class_dict': {'n01532829': [0, 1, 2], 'n01558993': [3, 4, 5]},
-}
-LABELLED = {
-    'data': np.asfortranarray(CACHE['image_data'][:4]),
-    'labels': [7, 7, 9, 9],
-    'catname2label': {'dog': 7, 'cat': 9},
-    'scalar': np.int64(-5),
-    'floats': np.linspace(0, 1, 7, dtype='>f4'),
-    'others': (None, True, False, 1.5, -1, 70_000, 1 << 40, 'Dürer', []),
-}
-TABLE = {'features': np.arange(24.0).reshape(2, 3, 4), 'names': {1.0: 'owl', 2.0: 'tit'}, 'whole': True}
 VARIABLES = {
     'features': np.arange(12.0).reshape(3, 4),
     'labels': np.array([[1], [2], [2], [1]], np.uint8),
@@ -55,73 +40,13 @@ def same(a, b):
     return a == b
 
 
-def python2(value):
-    """A value as Python 2 pickles it, with protocol 2."""
-
-    def put(value):
-        if isinstance(value, str):
-            value = value.encode('latin1')
-            return (
-                b'U' + bytes([len(value)]) + value if len(value) < 256 else b'T' + struct.pack('<I', len(value)) + value
-            )
-        if isinstance(value, dict):
-            return b'}q\x01(' + b''.join(put(key) + put(item) for key, item in value.items()) + b'u'
-        if isinstance(value, list):
-            return b']q\x02(' + b''.join(map(put, value)) + b'e'
-        if isinstance(value, np.ndarray):
-            dtype = b'cnumpy\ndtype\nU\x02' + value.dtype.str[1:].encode() + b'K\x00K\x01\x87R'
-            dtype += b'(K\x03U\x01' + value.dtype.str[:1].encode() + b'NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb'
-            state = (
-                b'(K\x01('
-                + b''.join(map(put, value.shape))
-                + b't'
-                + dtype
-                + b'\x89'
-                + put(str(value.tobytes(), 'latin1'))
-            )
-            return b'cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rq\x03' + state + b'tb'
-        return b'J' + struct.pack('<i', value)
-
-    return b'\x80\x02' + put(value) + b'.'
-
-
-def torch(value, order='<', counter=None):
-    """A value as Torch writes it."""
-    counter = counter if counter is not None else iter(range(1, 1000))
-    if isinstance(value, bool):
-        return struct.pack(order + 'ii', 5, value)
-    if isinstance(value, float):
-        return struct.pack(order + 'id', 1, value)
-    if isinstance(value, str):
-        return struct.pack(order + 'ii', 2, len(value)) + value.encode('latin1')
-    head = struct.pack(order + 'ii', 3 if isinstance(value, dict) else 4, next(counter))
-    if isinstance(value, dict):
-        pairs = (torch(part, order, counter) for pair in value.items() for part in pair)
-        return head + struct.pack(order + 'i', len(value)) + b''.join(pairs)
-    name = {'f4': 'Float', 'f8': 'Double', 'i8': 'Long'}[value.dtype.str[1:]]
-    sizes = value.shape + tuple(stride // value.itemsize for stride in value.strides)
-    return (
-        head
-        + torch_class(f'torch.{name}Tensor', order)
-        + struct.pack(f'{order}i{len(sizes)}qq', value.ndim, *sizes, 1)
-        + struct.pack(order + 'ii', 4, next(counter))
-        + torch_class(f'torch.{name}Storage', order)
-        + struct.pack(order + 'q', value.size)
-        + value.ravel(order='K').astype(order + value.dtype.str[1:]).tobytes()
-    )
-
-
-def torch_class(name, order='<'):
-    return struct.pack(order + 'i3s', 3, b'V 1') + struct.pack(order + 'i', len(name)) + name.encode()
-
-
 def mat(variables, compressed=True):
     file = io.BytesIO()
     scipy.io.savemat(file, variables, do_compression=compressed)
     return file.getvalue()
 
 
-@pytest.mark.parametrize('protocol', [2, 3, 4, 5])
+@pytest.mark.parametrize('protocol', range(6))
 @pytest.mark.parametrize('value', [CACHE, LABELLED], ids=['cache', 'labelled'])
 def test_pickles_of_python3(protocol, value, tmp_path):
     path = tmp_path / 'x.pkl'
@@ -129,9 +54,21 @@ def test_pickles_of_python3(protocol, value, tmp_path):
     assert same(read_pickle(read_file(path), path), value)
 
 
-def test_pickle_of_python2():
-    value = {**CACHE, 'few': np.array([3, -4], '<i8')}
-    assert same(read_pickle(python2(value), 'x'), value)
+LARGE = np.arange(1 << 17, dtype=np.uint8)  # whose bytes are a long string
+
+
+@pytest.mark.parametrize('protocol', range(3))
+def test_pickle_of_python2(protocol):
+    value = {**CACHE, 'few': np.array([3, -4], '<i8'), 'large': LARGE}
+    data = python2(value, protocol)
+    assert same(read_pickle(data, 'x'), value)
+    theirs = pickle.loads(data, encoding='latin1')  # Python's own machine agrees
+    assert same(theirs, value)
+
+
+@pytest.mark.parametrize('protocol', range(6))
+def test_large_arrays_in_all_protocols(protocol):
+    assert same(read_pickle(pickle.dumps({'large': LARGE}, protocol), 'x'), {'large': LARGE})
 
 
 def test_pickled_arrays_are_views_and_not_copies():
@@ -222,7 +159,7 @@ def test_pickled_strings_cannot_multiply():
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_torch_values(order, tmp_path):
     path = tmp_path / 'x.t7'
-    path.write_bytes(torch(TABLE, order))
+    path.write_bytes(torch7(TABLE, order))
     table = read_torch7(read_file(path), path)
     np.testing.assert_array_equal(table.pop('features'), TABLE['features'])
     assert table == {'names': {1.0: 'owl', 2.0: 'tit'}, 'whole': True}
@@ -230,17 +167,17 @@ def test_torch_values(order, tmp_path):
 
 def test_torch_strides_and_references():
     tensor = np.arange(6, dtype='<f4').reshape(2, 3).T
-    np.testing.assert_array_equal(read_torch7(torch(tensor), 'x'), tensor)
-    twice = struct.pack('<iii', 3, 1, 2) + torch(1.0) + torch(TABLE['features'], counter=iter([2, 3]))
-    twice += torch(2.0) + struct.pack('<ii', 4, 2)
+    np.testing.assert_array_equal(read_torch7(torch7(tensor), 'x'), tensor)
+    twice = struct.pack('<iii', 3, 1, 2) + torch7(1.0) + torch7(TABLE['features'], counter=iter([2, 3]))
+    twice += torch7(2.0) + struct.pack('<ii', 4, 2)
     table = read_torch7(twice, 'x')
     assert table[1.0] is table[2.0]
 
 
 def tensor(sizes, strides, offset=1, stored=6):
     body = struct.pack(f'<i{len(sizes)}q{len(strides)}qq', len(sizes), *sizes, *strides, offset)
-    storage = struct.pack('<ii', 4, 2) + torch_class('torch.FloatStorage') + struct.pack('<q', stored) + bytes(24)
-    return struct.pack('<ii', 4, 1) + torch_class('torch.FloatTensor') + body + storage
+    storage = struct.pack('<ii', 4, 2) + torch7_class('torch.FloatStorage') + struct.pack('<q', stored) + bytes(24)
+    return struct.pack('<ii', 4, 1) + torch7_class('torch.FloatTensor') + body + storage
 
 
 @pytest.mark.parametrize(
@@ -248,8 +185,8 @@ def tensor(sizes, strides, offset=1, stored=6):
     [
         b'',
         struct.pack('<i', 6),  # a function
-        struct.pack('<ii', 4, 1) + torch_class('nn.Linear'),
-        struct.pack('<ii', 4, 1) + torch_class('torch.FloatTensor'),
+        struct.pack('<ii', 4, 1) + torch7_class('nn.Linear'),
+        struct.pack('<ii', 4, 1) + torch7_class('torch.FloatTensor'),
         tensor([2, 3], [3, 1], offset=2),  # leaves the storage by one
         tensor([2, 3], [3, 1], offset=0),
         tensor([2, 3], [-3, 1]),
@@ -277,15 +214,6 @@ def test_matlab_variables(compressed, tmp_path):
     assert found['names'] == ['owl', 'Dürer']
     np.testing.assert_array_equal(found['features'], VARIABLES['features'])
     np.testing.assert_array_equal(found['labels'], VARIABLES['labels'])
-
-
-def element(kind, contents):
-    return struct.pack('<II', kind, len(contents)) + contents + bytes(-len(contents) % 8)
-
-
-def matrix(dimensions, contents, *, kind=6, name=b'features'):
-    head = element(6, struct.pack('<II', kind, 0)) + element(5, struct.pack(f'<{len(dimensions)}i', *dimensions))
-    return element(14, head + element(1, name) + contents)
 
 
 HEADER = mat({})[:128]

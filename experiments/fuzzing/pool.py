@@ -1,0 +1,175 @@
+"""Processes that read mutated files, each within bounds of memory and time, and are replaced when they die."""
+
+import collections
+import multiprocessing
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from experiments.running.workdir import WorkdirError
+from protojax.errors import CheckpointError, DataError, WeightsError
+
+SPARE = 2 << 30  # bytes that reading a file may take, beside what the process holds already
+SECONDS = 5  # of computing for a file
+SILENCE = 120  # seconds after which a process that does nothing at all is given up
+
+
+class Job(NamedTuple):
+    """A mutant, which these three determine."""
+
+    format: str
+    seed: int
+    number: int
+
+    def __str__(self):
+        return f'{self.format}-{self.seed}-{self.number}'
+
+
+def mutant(format, seeds, job):
+    """The bytes of a mutated file."""
+    from experiments.fuzzing import mutations
+
+    rng = random.Random(str(job))
+    # Bundled files have their name in the first line, which only their own mutations respect.
+    bundled = any(hasattr(mutation, 'bundled') for mutation in format.mutations)
+    general = () if bundled else (mutations.damage, mutations.splice(seeds))
+    return rng.choice((*general, *format.mutations))(rng, rng.choice(seeds))
+
+
+def all_formats():
+    from experiments.fuzzing.formats import FORMATS
+
+    return FORMATS
+
+
+def attack(jobs, keep, formats=all_formats):
+    """Read mutants in a process of their own -> (job, outcome) of each: 'read', 'refused' or what is wrong.
+
+    The process is replaced where a mutant ends it. Files that are neither read nor refused are left in `keep`.
+    """
+    left, context = collections.deque(jobs), multiprocessing.get_context('spawn')
+    while left:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(sender, list(left), keep, formats), daemon=True)
+        process.start()
+        sender.close()
+        for outcome in outcomes(process, receiver):
+            yield left.popleft(), outcome
+            if not left:
+                break
+        process.kill()
+        process.join()
+
+
+def outcomes(process, receiver):
+    """What a process says of one mutant after the other, up to its end."""
+    while True:
+        try:
+            if not receiver.poll(SILENCE):
+                yield 'waits for ever'
+                return
+            yield receiver.recv()
+        except EOFError:
+            process.join()
+            yield ended(process.exitcode)
+            return
+
+
+def ended(code):
+    """What the exit code of a process says."""
+    if code == -signal.SIGPROF:
+        return f'computes for more than {SECONDS} s'
+    return f'ended by {signal.Signals(-code).name}' if code < 0 else f'ended with {code}'
+
+
+def work(connection, jobs, keep, formats):
+    """Read mutants one after the other."""
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    warnings.simplefilter('ignore')
+    logging.set_verbosity(logging.ERROR)
+    sys.unraisablehook = lambda _: None  # of what Orbax leaves behind when it reads a damaged checkpoint
+    np.seterr(all='ignore')  # sums of random floats overflow
+    formats, seeds = formats(), {}
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for name in dict.fromkeys(job.format for job in jobs):
+            seeds[name] = formats[name].seeds()
+            read_whole_files(formats[name], seeds[name])
+        limit_memory()
+        for job in jobs:
+            data = mutant(formats[job.format], seeds[job.format], job)
+            file = pathlib.Path(keep, str(job))
+            file.write_bytes(data)  # before, as this process may not outlive it
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            outcome = attempt(formats[job.format], data)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            if outcome in ('read', 'refused'):
+                file.unlink()
+            connection.send(outcome)
+
+
+def read_whole_files(format, seeds):
+    """Once without bounds: whatever a reader needs is loaded then."""
+    outcomes = {attempt(format, data) for data in seeds}
+    assert 'read' in outcomes and outcomes <= {'read', 'refused'}, outcomes
+
+
+def limit_memory():
+    with open('/proc/self/statm') as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + SPARE, held + SPARE))
+
+
+def attempt(format, data):
+    """'read', 'refused', or what is wrong."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir='.')).absolute()
+    try:
+        check_plain(format.read(data, folder))
+        return 'read'
+    except (DataError, WeightsError, CheckpointError, WorkdirError) as error:
+        return refusal(error)
+    except BaseException as error:
+        return f'{type(error).__name__}: {str(error)[:200]!r}'
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def refusal(error):
+    if not str(error).isprintable():
+        return f'an error that is no line of text: {str(error)[:200]!r}'
+    cause = error
+    while cause := cause.__cause__:
+        if isinstance(cause, MemoryError):
+            return 'takes more memory than there is'
+    return 'refused'
+
+
+def check_plain(value):
+    """Nothing but plain values and arrays of numbers, of which every element can be read."""
+    todo, seen = [value], set()
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, dict):
+            todo += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            todo += item
+        elif isinstance(item, np.ndarray):
+            assert item.dtype.kind in 'biuf', f'an array of {item.dtype}'
+            item.astype(np.float64).sum()
+        else:
+            assert item is None or isinstance(item, bool | int | float | str | bytes | memoryview | np.generic), type(
+                item
+            )
