@@ -25,7 +25,7 @@ def parsed(argv):
 
 def with_flags(error):
     """The message of an error of the library with the `arguments` that it names as --flags."""
-    return re.sub(r'`(\w+)`', r'--\1', str(error))
+    return re.sub(r'`(\w+(?:=[^`]*)?)`', r'--\1', str(error))
 
 
 def define_flags(recipe, flag_values=flags.FLAGS):

@@ -36,7 +36,7 @@ def real(source, data_dir) -> Data:
     """CUB as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.is_dir():
-        raise DataError(f'`source` {source} is not a folder')
+        raise DataError(f'`source={source}` is not a folder')
     splits = preparing.load(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=fetch)
     return Data('CUB-200-2011', False, **splits)
 

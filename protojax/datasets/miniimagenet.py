@@ -42,7 +42,7 @@ def real(source, data_dir, splits: Sequence[str]) -> Data:
     """miniImageNet as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.exists():
-        raise DataError(f'`source` {source} does not exist')
+        raise DataError(f'`source={source}` does not exist')
     paths = [path] if path else None
     found = preparing.load(MiniImageNet, source=paths, data_dir=data_dir, fetch=fetch, wanted=splits)
     return Data('miniImageNet', False, *(found.get(name) for name in CLASSES))

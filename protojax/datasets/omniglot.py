@@ -68,7 +68,7 @@ def load(
     rotations: every character turned by 0, 90, 180 and 270 degrees is four classes.
     """
     if resize not in FILTERS:
-        raise DataError(f'`resize` is {resize!r}; choose antialias or nearest')
+        raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
     load_real = functools.partial(real, source, data_dir, resize)
     found = preparing.choose(data, real=load_real, synthetic=functools.partial(handwriting, seed))
     return found._replace(**{name: rotated(getattr(found, name)) for name in SPLITS}) if rotations else found
@@ -146,14 +146,14 @@ def split_of(character: str) -> str:
 def find_halves(source: pathlib.Path) -> list[pathlib.Path]:
     """The two halves, folders or archives: in the folder `source`, beside the one that it names, or in one archive."""
     if not os.path.exists(source):
-        raise DataError(f'`source` {source} does not exist')
+        raise DataError(f'`source={source}` does not exist')
     if source.is_file() and not source.name.startswith(HALVES):
         return [source]
     place = source if source.is_dir() and source.name not in HALVES else source.parent
     places = [[path for path in (place / f'{half}.zip', place / half) if path.exists()] for half in HALVES]
     for half, paths in zip(HALVES, places, strict=True):
         if not paths:
-            raise DataError(f'`source` {source} has no {half}, as a folder or as {half}.zip; put both halves there')
+            raise DataError(f'`source={source}` has no {half}, as a folder or as {half}.zip; put both halves there')
     return [source if source in paths else paths[0] for paths in places]
 
 

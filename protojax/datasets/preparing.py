@@ -52,7 +52,7 @@ Make = Callable[..., Builder]  # of data_dir and source
 def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]) -> Data:
     """The data set that `data` asks for: 'auto' takes the stand-in where there are no real data."""
     if data not in ('auto', 'real', 'synthetic'):
-        raise DataError(f'`data` is {data!r}; choose auto, real or synthetic')
+        raise DataError(f'`data={data}` is unknown; choose auto, real or synthetic')
     if data == 'synthetic':
         return synthetic()
     try:
@@ -78,7 +78,7 @@ def load(
     wanted: names of the splits to read, where that is not all.
     """
     if '://' in str(data_dir):
-        raise DataError(f'`data_dir` {data_dir} is not a folder of this machine; choose one that is')
+        raise DataError(f'`data_dir={data_dir}` is not a folder of this machine; choose one that is')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
     mark = fingerprint(source) if source else None
     folder = builder_folder(make, root)

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import cub, miniimagenet, omniglot
 from experiments.running.config import GROUPS, ConfigError, differing_fields, to_json
-from experiments.running.flags import help_text, parse
+from experiments.running.flags import help_text, parse, with_flags
 
 RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
 
@@ -88,3 +88,8 @@ def test_an_experiment_is_known_by_what_changes_its_result():
     assert differing_fields(moved, saved) == {}
     other = dataclasses.replace(omniglot.RECIPE, shot=5, seed=3)
     assert differing_fields(other, saved) == {'seed': (0, 3), 'shot': (1, 5)}
+
+
+def test_arguments_that_the_library_names_are_shown_as_flags():
+    error = ValueError('`source=/a b` has no `x y`; choose another `data_dir`')
+    assert with_flags(error) == '--source=/a b has no `x y`; choose another --data_dir'

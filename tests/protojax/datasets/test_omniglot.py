@@ -235,7 +235,7 @@ def test_synthetic_touches_neither_disk_nor_network(load, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize('data', ['auto', 'real'])
 def test_bad_source_is_an_error_even_with_auto(load, tmp_path, data):
-    with pytest.raises(DataError, match='`source` .*nowhere does not exist'):
+    with pytest.raises(DataError, match='`source=.*nowhere` does not exist'):
         load(data=data, source=tmp_path / 'nowhere')
 
 
@@ -371,7 +371,7 @@ def test_two_processes_prepare_at_once(load, source, tmp_path):
 
 def test_empty_folder(load, tmp_path):
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(DataError, match='`source` .*empty has no images_background'):
+    with pytest.raises(DataError, match='`source=.*empty` has no images_background'):
         load(source=tmp_path / 'empty')
 
 
@@ -480,9 +480,9 @@ def test_data_dir_that_cannot_be_made(load, source, tmp_path):
 @pytest.mark.parametrize(
     'options, message',
     [
-        ({'data': 'fake'}, "`data` is 'fake'"),
-        ({'resize': 'cubic'}, "`resize` is 'cubic'"),
-        ({'data_dir': 'gs://bucket/data'}, '`data_dir` gs://bucket/data'),
+        ({'data': 'fake'}, '`data=fake`'),
+        ({'resize': 'cubic'}, '`resize=cubic`'),
+        ({'data_dir': 'gs://bucket/data'}, '`data_dir=gs://bucket/data`'),
     ],
 )
 def test_unknown_options(load, options, message):
