@@ -17,7 +17,7 @@ ERRORS = {
     'not a number': (['--way=many'], '--way=many'),
     'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
     'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
-    'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
+    'no source': (['--source=/no/such/folder'], '--source /no/such/folder does not exist'),
     'no such weights': (['--weights=none', '--source=/no/such/folder'], 'there are no weights none'),  # before the data
     'pictures': (['--pictures=perhaps'], 'pictures'),
     'no place to write': (['--data=synthetic', '--workdir=/dev/null/run'], 'choose another --workdir'),
