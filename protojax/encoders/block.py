@@ -14,6 +14,7 @@ than it must, so both functions below reorder it without changing the function:
 Axis letters: N images, H height, W width, C input channels, F filters.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -30,26 +31,51 @@ class Statistics(NamedTuple):
     var: jax.Array  # [F]
 
 
-def batch_block(x, kernel, scale, bias, *, axis_name=None):
+class Steps(NamedTuple):
+    """The steps of a block that have more than one implementation; PLAIN holds those of this module."""
+
+    patch_moments: Callable  # x -> mean [9 C] and second moment [9 C, 9 C] of its 3x3 patches
+    convolve_and_pool: Callable  # x, kernel -> pooled, mean [F] and mean square [F] before the pooling
+    scale_shift_relu: Callable  # pooled, multiplier [F], shift [F] -> activations
+    convolve_pool_relu: Callable  # x, kernel, bias [F] -> activations
+
+
+def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
     """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], Statistics.
 
     With `axis_name` the batch is spread over the devices of that axis and the statistics are those of all of it.
     """
+    steps = steps or PLAIN
     if 9 * x.shape[-1] < kernel.shape[-1]:
-        statistics = patch_statistics(x, kernel, axis_name=axis_name)
-        return fixed_block(x, kernel, scale, bias, statistics), statistics
+        statistics = statistics_of_patches(*steps.patch_moments(x), kernel, axis_name=axis_name)
+        return steps.convolve_pool_relu(x, *fold(kernel, scale, bias, statistics)), statistics
     sign = jnp.where(scale < 0, -1, 1).astype(scale.dtype)
-    y = convolution(x, kernel * per_filter(sign))
-    statistics = _statistics(jnp.mean(y, (0, 1, 2)), jnp.mean(y * y, (0, 1, 2)), axis_name)
+    pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * per_filter(sign))
+    statistics = _statistics(mean, mean_square, axis_name)
     multiplier = scale * sign * lax.rsqrt(statistics.var + EPSILON)
-    shift = bias - statistics.mean * multiplier
-    pooled = jax.nn.relu(max_pool(y) * per_filter(multiplier) + per_filter(shift))
-    return pooled.astype(x.dtype), statistics._replace(mean=statistics.mean * sign)
+    activations = steps.scale_shift_relu(pooled, multiplier, bias - statistics.mean * multiplier)
+    return activations, statistics._replace(mean=statistics.mean * sign)
 
 
-def fixed_block(x, kernel, scale, bias, statistics):
+def fixed_block(x, kernel, scale, bias, statistics, *, steps=None):
     """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    kernel, bias = fold(kernel, scale, bias, statistics)
+    return (steps or PLAIN).convolve_pool_relu(x, *fold(kernel, scale, bias, statistics))
+
+
+def convolve_and_pool(x, kernel):
+    """Pooled convolution in the type of x, and the mean of its output and of the output's square."""
+    y = convolution(x, kernel)
+    return max_pool(y).astype(x.dtype), jnp.mean(y, (0, 1, 2)), jnp.mean(y * y, (0, 1, 2))
+
+
+def scale_shift_relu(pooled, multiplier, shift):
+    """relu(pooled * multiplier + shift) in the type of pooled: [N, H, W, F], [F], [F] -> [N, H, W, F]."""
+    scaled = pooled.astype(multiplier.dtype) * per_filter(multiplier)
+    return jax.nn.relu(scaled + per_filter(shift)).astype(pooled.dtype)
+
+
+def convolve_pool_relu(x, kernel, bias):
+    """relu(max_pool(convolution(x, kernel)) + bias) in the type of x: [N, H, W, C] -> [N, H//2, W//2, F]."""
     return jax.nn.relu(max_pool(convolution(x, kernel)) + per_filter(bias)).astype(x.dtype)
 
 
@@ -81,14 +107,10 @@ def per_filter(vector):
     return vector.reshape(1, 1, 1, -1)
 
 
-def patch_statistics(x, kernel, *, axis_name=None):
-    """Statistics of convolution(x, kernel) without running it: [N, H, W, C], [3, 3, C, F] -> Statistics."""
-    return statistics_of_patches(*patch_moments(x.astype(kernel.dtype)), kernel, axis_name=axis_name)
-
-
 def patch_moments(x):
-    """Mean and second moment of all 3x3 patches: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
+    """Mean and second moment of all 3x3 patches, in float32 or better: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     _, h, w, c = x.shape
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     taps = [padded[:, i : i + h, j : j + w, k].reshape(-1) for i in range(3) for j in range(3) for k in range(c)]
     patches = jnp.stack(taps)
@@ -105,3 +127,6 @@ def _statistics(mean, mean_square, axis_name):
     if axis_name is not None:
         mean, mean_square = lax.pmean((mean, mean_square), axis_name)
     return Statistics(mean, jnp.maximum(mean_square - mean * mean, 0))  # rounding may go below zero
+
+
+PLAIN = Steps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)

@@ -6,8 +6,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from protojax.encoders import block as plain_blocks
-from protojax.encoders import cpu
+from protojax.encoders import block, cpu
 from protojax.encoders.pixels import scaled_pixels
 
 MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
@@ -39,10 +38,11 @@ class ConvBlock(nn.Module):
         mean = self.variable('batch_stats', 'mean', jnp.zeros, (self.filters,))
         var = self.variable('batch_stats', 'var', jnp.ones, (self.filters,))
 
-        blocks = cpu if self.kernels else plain_blocks
+        steps = cpu.steps(x, kernel) if self.kernels else block.PLAIN
         if not train:
-            return blocks.fixed_block(x, kernel, scale, bias, plain_blocks.Statistics(mean.value, var.value))
-        x, batch = blocks.batch_block(x, kernel, scale, bias, axis_name=axis_name)
+            statistics = block.Statistics(mean.value, var.value)
+            return block.fixed_block(x, kernel, scale, bias, statistics, steps=steps)
+        x, batch = block.batch_block(x, kernel, scale, bias, axis_name=axis_name, steps=steps)
         if not self.is_initializing():
             mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * batch.mean
             var.value = MOMENTUM * var.value + (1 - MOMENTUM) * batch.var

@@ -1,14 +1,12 @@
-"""The blocks of `protojax.encoders.block` on fused C++ kernels for CPUs, called through jax.ffi.
+"""The steps of `protojax.encoders.block` as fused C++ kernels for CPUs, called through jax.ffi.
 
-The two public functions are those of `protojax.encoders.block`, which also take over, with one line in the log, where
-the kernels do not apply. Only three steps are kernels; the normalisation around them, its gradients and its collectives
-over devices are the plain JAX of the other module:
+`steps` gives these kernels where they apply and the plain steps, with one line in the log, where they do not. The
+normalisation around them, its gradients and its collectives over devices are those of the other module.
 
-- `convolve_and_pool`, a training block's convolution of 64 channels with the moments that batch normalisation needs;
-- `convolve_pool_relu`, a whole block whose normalisation has been folded into its kernel;
-- `patch_moments`, from which the first block's batch statistics follow.
+Gradients have custom rules of first order: of reverse mode alone, and not differentiable again. Where several outputs
+of a pooling window are equal, its gradient goes to one of them.
 
-Gradients have custom rules of first order: of reverse mode alone, and not differentiable again.
+Loading the kernels lets XLA keep the buffers of its programs from run to run (see memory.h).
 """
 
 import functools
@@ -16,43 +14,32 @@ import functools
 import jax
 import jax.numpy as jnp
 from absl import logging
-from jax import lax
 
-from protojax.encoders import block as blocks
+from protojax.encoders import block
 from protojax.encoders.cpu import build
 
 FILTERS = 64
 CHANNELS = (1, 3, 64)
+TYPES = (jnp.float32, jnp.bfloat16)  # of activations; all else is float32
 HANDLERS = (
     'convolve_and_pool',
     'convolve_and_pool_gradient',
     'convolve_pool_relu',
+    'convolve_pool_relu_winners',
     'convolve_pool_relu_gradient',
+    'scale_shift_relu',
+    'scale_shift_relu_gradient',
     'patch_moments',
 )
 
 
-def batch_block(x, kernel, scale, bias, *, axis_name=None):
-    """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], Statistics."""
-    if not _applies(x, kernel, scale, bias):
-        return blocks.batch_block(x, kernel, scale, bias, axis_name=axis_name)
-    if x.shape[-1] < FILTERS:
-        statistics = blocks.statistics_of_patches(*patch_moments(x), kernel, axis_name=axis_name)
-        return convolve_pool_relu(x, *blocks.fold(kernel, scale, bias, statistics)), statistics
-    sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
-    pooled, mean, mean_square = convolve_and_pool(x, kernel * blocks.per_filter(sign))
-    statistics = blocks._statistics(mean, mean_square, axis_name)
-    multiplier = scale * sign * lax.rsqrt(statistics.var + blocks.EPSILON)
-    shift = bias - statistics.mean * multiplier
-    activations = jax.nn.relu(pooled * blocks.per_filter(multiplier) + blocks.per_filter(shift))
-    return activations, statistics._replace(mean=statistics.mean * sign)
-
-
-def fixed_block(x, kernel, scale, bias, statistics):
-    """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    if not _applies(x, kernel, scale, bias, *statistics):
-        return blocks.fixed_block(x, kernel, scale, bias, statistics)
-    return convolve_pool_relu(x, *blocks.fold(kernel, scale, bias, statistics))
+def steps(x, kernel):
+    """The steps for a block of these images and this kernel: block.Steps."""
+    reason = _refusal(x, kernel) or _unavailable()
+    if reason:
+        _explain(reason)
+        return block.PLAIN
+    return block.Steps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
 
 
 @jax.custom_vjp
@@ -62,7 +49,8 @@ def convolve_and_pool(x, kernel):
 
 
 def _convolve_and_pool(x, kernel):
-    y, *results = _call('convolve_and_pool', x, kernel, shapes=[x.shape, _pooled_shape(x), (FILTERS,), (FILTERS,)])
+    results = [_like(x, x.shape), _like(x, _pooled_shape(x)), _like(kernel, (FILTERS,)), _like(kernel, (FILTERS,))]
+    y, *results = _call('convolve_and_pool', results, x, kernel)
     return tuple(results), (x, kernel, y)
 
 
@@ -71,47 +59,71 @@ def _convolve_and_pool_gradient(residuals, gradients):
     pooled, mean, mean_square = gradients
     pixels = y.size // FILTERS
     arguments = (x, kernel.swapaxes(2, 3), y, pooled, 2 * mean_square / pixels, mean / pixels)
-    return tuple(_call('convolve_and_pool_gradient', *arguments, shapes=[x.shape, kernel.shape]))
+    return tuple(_call('convolve_and_pool_gradient', [x, kernel], *arguments, aliases={0: 0}))
 
 
 convolve_and_pool.defvjp(_convolve_and_pool, _convolve_and_pool_gradient)
 
 
 @jax.custom_vjp
+def scale_shift_relu(pooled, multiplier, shift):
+    """relu(pooled * multiplier + shift): [N, H, W, 64], [64], [64] -> [N, H, W, 64]."""
+    return _call('scale_shift_relu', [pooled], pooled, multiplier, shift)[0]
+
+
+def _scale_shift_relu_gradient(arguments, gradient):
+    return tuple(_call('scale_shift_relu_gradient', arguments, *arguments, gradient, aliases={3: 0}))
+
+
+scale_shift_relu.defvjp(lambda *arguments: (scale_shift_relu(*arguments), arguments), _scale_shift_relu_gradient)
+
+
+@jax.custom_vjp
 def convolve_pool_relu(x, kernel, bias):
     """relu(max_pool(convolution(x, kernel)) + bias): [N, H, W, C], [3, 3, C, 64], [64] -> [N, H//2, W//2, 64]."""
-    return _call('convolve_pool_relu', x, kernel, bias, shapes=[_pooled_shape(x)])[0]
+    return _call('convolve_pool_relu', [_like(x, _pooled_shape(x))], x, kernel, bias)[0]
 
 
-def _convolve_pool_relu_gradient(arguments, gradient):
-    x, kernel, bias = arguments
-    plain = jax.vjp(_plain_convolve_pool_relu, *arguments)[1](gradient)
+def _convolve_pool_relu(x, kernel, bias):
     if x.shape[-1] == FILTERS:
+        return convolve_pool_relu(x, kernel, bias), (x, kernel, bias, None)
+    results = [_like(x, _pooled_shape(x)), jax.ShapeDtypeStruct(_pooled_shape(x), jnp.uint8)]
+    activations, winners = _call('convolve_pool_relu_winners', results, x, kernel, bias)
+    return activations, (x, kernel, bias, winners)
+
+
+def _convolve_pool_relu_gradient(residuals, gradient):
+    x, kernel, bias, winners = residuals
+    plain = jax.vjp(block.convolve_pool_relu, x, kernel, bias)[1](gradient)
+    if winners is None:
         return plain
-    of_weights = _call('convolve_pool_relu_gradient', *arguments, gradient, shapes=[kernel.shape, bias.shape])
+    of_weights = _call('convolve_pool_relu_gradient', [kernel, bias], x, winners, gradient)
     return plain[0], *of_weights  # images hardly ever need a gradient: compiled code then drops the plain path
 
 
-def _plain_convolve_pool_relu(x, kernel, bias):
-    return jax.nn.relu(blocks.max_pool(blocks.convolution(x, kernel)) + blocks.per_filter(bias))
-
-
-convolve_pool_relu.defvjp(lambda *arguments: (convolve_pool_relu(*arguments), arguments), _convolve_pool_relu_gradient)
+convolve_pool_relu.defvjp(_convolve_pool_relu, _convolve_pool_relu_gradient)
 
 
 @jax.custom_vjp
 def patch_moments(x):
     """Mean and second moment of all 3x3 patches: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     taps = 9 * x.shape[-1]
-    return tuple(_call('patch_moments', x, shapes=[(taps,), (taps, taps)]))
+    results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((taps,), (taps, taps))]
+    return tuple(_call('patch_moments', results, x))
 
 
-patch_moments.defvjp(lambda x: (patch_moments(x), x), lambda x, gradient: jax.vjp(blocks.patch_moments, x)[1](gradient))
+patch_moments.defvjp(lambda x: (patch_moments(x), x), lambda x, gradient: jax.vjp(block.patch_moments, x)[1](gradient))
 
 
-def _call(name, *arguments, shapes):
-    results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return jax.ffi.ffi_call(f'protojax_{name}', results, vmap_method='sequential')(*arguments)
+def _call(name, results, *arguments, aliases=None):
+    """Call a handler; `results` are arrays or shapes like those it gives, `aliases` maps arguments to results."""
+    shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
+    call = jax.ffi.ffi_call(f'protojax_{name}', shapes, vmap_method='sequential', input_output_aliases=aliases)
+    return call(*arguments)
+
+
+def _like(array, shape):
+    return jax.ShapeDtypeStruct(shape, array.dtype)
 
 
 def _pooled_shape(x):
@@ -119,19 +131,12 @@ def _pooled_shape(x):
     return n, h // 2, w // 2, FILTERS
 
 
-def _applies(x, kernel, *others):
-    """Whether the kernels can do this; logs why not."""
-    reason = _refusal(x, kernel, *others) or _unavailable()
-    if reason:
-        _explain(reason)
-    return not reason
-
-
-def _refusal(x, kernel, *others):
+def _refusal(x, kernel):
+    """Why the kernels cannot do this, or None."""
     if jax.default_backend() != 'cpu':
         return f'they serve the CPU only, not {jax.default_backend()}'
-    if any(array.dtype != jnp.float32 for array in (x, kernel, *others)):
-        return 'they serve float32 only'
+    if x.dtype not in TYPES or kernel.dtype != jnp.float32:
+        return f'they serve float32 and bfloat16 images and float32 kernels only, not {x.dtype} and {kernel.dtype}'
     channels = x.shape[-1]
     if kernel.shape != (3, 3, channels, FILTERS) or channels not in CHANNELS:
         return f'they serve 3x3 kernels from 1, 3 or 64 channels to 64 filters, not {kernel.shape}'

@@ -16,11 +16,13 @@
 
 namespace protojax {
 
+using xla::ffi::ThreadPool;
+
 // Runs work(item) for every item in [0, items). The calling thread takes part and waits only for items that another
 // thread is already at, so a pool that is busy elsewhere, or has one thread, delays the call but cannot block it. Which
 // thread takes an item is left to chance: results must depend on the item alone.
 template <class Work>
-void parallel(xla::ffi::ThreadPool& pool, int64_t items, const Work& work) {
+void parallel(ThreadPool& pool, int64_t items, const Work& work) {
   struct Progress {
     std::atomic<int64_t> next{0}, done{0};
     std::mutex mutex;

@@ -1,9 +1,16 @@
 // Vectors of floats in the compiler's own vector types: the same source serves AVX-512, AVX2, SSE and ARM.
+//
+// Values are computed in float. Activations may lie in memory as float or as bfloat16, the upper half of a float.
 #ifndef PROTOJAX_CPU_VECTORS_H_
 #define PROTOJAX_CPU_VECTORS_H_
 
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace protojax {
 
@@ -18,25 +25,86 @@ constexpr int kLanes = 4, kTileRows = 6, kTileVectors = 4;  // 32 registers
 #else
 constexpr int kLanes = 4, kTileRows = 6, kTileVectors = 2;  // 16 registers
 #endif
+constexpr bool kManyRegisters = kTileRows * kTileVectors > 16;
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+typedef uint32_t Bits __attribute__((vector_size(kLanes * sizeof(float))));
 
-// Loops over accumulators must vanish, or the accumulators would live in memory.
+struct BFloat16 {
+  uint16_t bits;
+};
+inline float to_float(float value) { return value; }
+inline float to_float(BFloat16 value) {
+  uint32_t bits = uint32_t(value.bits) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+typedef uint16_t Halves __attribute__((vector_size(kLanes * sizeof(uint16_t))));
+
+// Calls work(i) for i = 0 ... N - 1 with i known to the compiler: loops over accumulators must vanish, or these would
+// live in memory. A pragma would leave arrays in memory with some compilers.
+#define PROTOJAX_INLINE __attribute__((always_inline))
+template <class Work, int... I>
+PROTOJAX_INLINE inline void unroll(const Work& work, std::integer_sequence<int, I...>) {
+  (work(std::integral_constant<int, I>{}), ...);
+}
+template <int N, class Work>
+PROTOJAX_INLINE inline void unroll(const Work& work) {
+  unroll(work, std::make_integer_sequence<int, N>{});
+}
+
+// A loop that is not to be unrolled further: some compilers would run out of registers.
 #if defined(__clang__)
-#define PROTOJAX_UNROLL _Pragma("unroll")
+#define PROTOJAX_KEEP_LOOP _Pragma("clang loop unroll(disable)")
 #else
-#define PROTOJAX_UNROLL _Pragma("GCC unroll 64")
+#define PROTOJAX_KEEP_LOOP
 #endif
 
-inline Vector load(const float* from) {
-  Vector v;
-  std::memcpy(&v, from, sizeof v);  // one unaligned load
-  return v;
+// Calls run with the value of a condition that is known to the compiler.
+template <class Run>
+PROTOJAX_INLINE inline void with_constant(bool condition, const Run& run) {
+  condition ? run(std::true_type{}) : run(std::false_type{});
 }
+
+template <class Type, class From>
+inline Type load_as(const From* from) {
+  Type value;
+  std::memcpy(&value, from, sizeof value);  // one unaligned load
+  return value;
+}
+
+inline Vector load(const float* from) { return load_as<Vector>(from); }
+inline Vector load(const BFloat16* from) { return Vector(__builtin_convertvector(load_as<Halves>(from), Bits) << 16); }
+
 inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
+inline void store(BFloat16* to, Vector v) {
+  Bits bits = Bits(v);
+  bits += 0x7fff + (bits >> 16 & 1);  // to the nearest, and of two equally near ones to the even
+  Halves halves = __builtin_convertvector(bits >> 16, Halves);
+  std::memcpy(to, &halves, sizeof halves);
+}
+
+// A store around the caches, for what will only be read when they hold something else: the line need not be read first.
+inline void stream(float* to, Vector v) {
+#if defined(__clang__)
+  __builtin_nontemporal_store(v, reinterpret_cast<Vector*>(to));
+#elif defined(__AVX512F__)
+  _mm512_stream_ps(to, v);
+#elif defined(__AVX__)
+  _mm256_stream_ps(to, v);
+#elif defined(__SSE__)
+  _mm_stream_ps(to, v);
+#else
+  store(to, v);
+#endif
+}
+inline void stream(BFloat16* to, Vector v) { store(to, v); }  // less than a line: it would be read after all
+
 inline Vector broadcast(float value) { return value - Vector{}; }
 
-// The larger value; NaN wins, as in jnp.maximum.
+inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+// The larger value, of which NaN wins, as in jnp.maximum.
 inline Vector maximum(Vector a, Vector b) { return ((a > b) | (a != a)) ? a : b; }
 inline Vector relu(Vector a) { return a < 0 ? Vector{} : a; }
 

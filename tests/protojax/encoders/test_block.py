@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from jax import lax
 
-from protojax.encoders.block import EPSILON, Statistics, batch_block, fixed_block, max_pool, patch_statistics
+from protojax.encoders.block import (
+    EPSILON,
+    Statistics,
+    batch_block,
+    fixed_block,
+    max_pool,
+    patch_moments,
+    statistics_of_patches,
+)
 
 # images, height, width, channels, filters; the moments of patches serve where 9 channels < filters
 SHAPES = [(3, 6, 6, 1, 64), (2, 7, 5, 3, 64), (2, 5, 8, 64, 64), (3, 7, 6, 1, 5), (2, 6, 9, 3, 28)]
@@ -122,7 +130,10 @@ def test_statistics_by_hand():
     kernel = np.zeros((3, 3, 2, 2), np.float32)
     kernel[1, 1] = [[2, -1], [0, 1]]
     x = np.array([[[[1, 0], [2, 3]], [[3, 3], [6, 6]]]], np.float32)  # outputs 2 4 6 12 and -1 1 0 0
-    for statistics in (patch_statistics(x, kernel), batch_block(x, kernel, *np.ones((2, 2), np.float32))[1]):
+    for statistics in (
+        statistics_of_patches(*patch_moments(x), kernel),
+        batch_block(x, kernel, *np.ones((2, 2), np.float32))[1],
+    ):
         np.testing.assert_allclose(statistics.mean, [6, 0], atol=1e-6)
         np.testing.assert_allclose(statistics.var, [14, 0.5], rtol=1e-5)
 

@@ -1,0 +1,231 @@
+// The blocks after the first: 64 channels to 64 filters.
+//
+// In training the convolution's output y is stored for the gradient, beside its pooled values; the moments that the
+// batch normalisation needs are taken on the way. Otherwise the normalisation is contained in the kernel, and only the
+// result of the block is stored.
+//
+// Every sum is taken over ranges fixed by the shapes and then over the ranges in order, so results have the same bits
+// whichever thread did what.
+#ifndef PROTOJAX_CPU_LATER_BLOCK_H_
+#define PROTOJAX_CPU_LATER_BLOCK_H_
+
+#include "parallel.h"
+#include "shape.h"
+#include "winograd.h"
+
+namespace protojax {
+
+// Tiles in a batch: transformed, those of a forward or the two of a backward batch leave some of a second-level cache of
+// 1 MB to the other factors of the products, which come through it once per batch.
+constexpr int forward_batch(int T) { return (448 << 10) / (positions(T) * kFilters * 4); }
+constexpr int backward_batch(int T) { return (384 << 10) / (positions(T) * kFilters * 4); }
+
+// Calls run with the number of pixels along a side of a tile that serves height x width outputs with fewest products.
+// Larger tiles must win clearly, because their results are less exact.
+template <class Run>
+void with_tile(int height, int width, const Run& run) {
+  auto products = [&](int T) {
+    return ((height + T - 1) / T) * ((width + T - 1) / T) * positions(T);
+  };
+  if (products(6) * 8 < products(4) * 7) {
+    run(std::integral_constant<int, 6>{});
+  } else {
+    run(std::integral_constant<int, 4>{});
+  }
+}
+
+// Convolves all tiles and hands each to finish(range, tile, M, stride): M has a stride of positions. Tiles of a range
+// come one after the other.
+template <int T, class Value, class Finish>
+void convolve(ThreadPool& threads, const Tiling<T>& tiling, const Shape& shape, const Value* x, const float* kernel,
+              const Ranges& ranges, const Finish& finish) {
+  float* U = scratch<KernelScratch>(positions(T) * kMatrix);
+  transform_kernel<T>(kernel, kMatrix, U);
+  constexpr int kBatch = forward_batch(T);
+  int64_t tiles = shape.images * tiling.tiles(), stride = batch_stride(kBatch);
+  int64_t values = shape.images * shape.image_size(), batches = (tiles + kBatch - 1) / kBatch;
+  parallel(threads, ranges.count, [&](int64_t range) {
+    float* V = scratch<InputScratch>(positions(T) * stride);
+    for (int64_t batch = ranges.begin(range); batch < ranges.end(range); batch++) {
+      Tile<T> tile(tiling, batch * kBatch);
+      int count = int(std::min<int64_t>(kBatch, tiles - batch * kBatch));
+      transform_tiles(tile, count, x, V, stride);
+      Ahead ahead(x + values * (batch + 1) / batches, batch + 1 < batches ? values / batches : 0);
+      for (int k = 0; k < positions(T); k++) {
+        multiply(V + k * stride, U + k * kMatrix, count, ahead);  // V[k] becomes M[k]
+      }
+      for (int t = 0; t < count; t++, tile.advance()) finish(range, tile, V + t * kFilters, stride);
+    }
+  });
+}
+
+template <int T>
+Ranges forward_ranges(int64_t tiles) {
+  return Ranges((tiles + forward_batch(T) - 1) / forward_batch(T), kManyRanges);
+}
+
+// The outputs y of one tile and its pooled values; adds y and y * y to sums [2, 64].
+template <bool Whole, int T, class Value>
+void finish_training_tile(const Tile<T>& tile, const float* M, int64_t stride, Value* y, bool beyond_cache,
+                          Value* pooled, double* sums) {
+  for (int f = 0; f < kFilters; f += kLanes) {
+    Vector window[T / 2][T / 2], sum = {}, squares = {};  // few enough terms for float
+    untransform_output<T>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
+      Vector& highest = window[i / 2][j / 2];
+      highest = i % 2 == 0 && j % 2 == 0 ? value : larger(highest, value);  // NaN is not lost: the means show it
+      if (!Whole && !tile.inside(i, j)) return;
+      beyond_cache ? stream(y + tile.pixel(i, j) + f, value) : store(y + tile.pixel(i, j) + f, value);
+      sum += value, squares += value * value;
+      if (i % 2 == 1 && j % 2 == 1) store(pooled + tile.window(i / 2, j / 2) + f, highest);
+    });
+    for (int lane = 0; lane < kLanes; lane++) {
+      sums[f + lane] += sum[lane], sums[kFilters + f + lane] += squares[lane];
+    }
+  }
+}
+
+// y = convolution(x, kernel), its 2x2 maximum, and the mean of y and of y * y over all pixels.
+template <class Value>
+void convolve_and_pool(ThreadPool& threads, const Shape& shape, const Value* x, const float* kernel, Value* y,
+                       Value* pooled, float* mean, float* mean_square) {
+  with_tile(shape.height, shape.width, [&](auto T) {
+    Tiling<T> tiling(shape.height, shape.width, shape.height, shape.width);
+    Ranges ranges = forward_ranges<T>(shape.images * tiling.tiles());
+    bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
+    std::vector<double> sums(ranges.count * 2 * kFilters);
+    convolve(threads, tiling, shape, x, kernel, ranges, [&](int64_t range, auto& tile, const float* M, int64_t stride) {
+      with_constant(tile.whole(), [&](auto whole) {
+        finish_training_tile<whole>(tile, M, stride, y, beyond_cache, pooled, &sums[range * 2 * kFilters]);
+      });
+    });
+    for (int i = 0; i < 2 * kFilters; i++) {
+      double total = 0;
+      for (int64_t range = 0; range < ranges.count; range++) total += sums[range * 2 * kFilters + i];
+      (i < kFilters ? mean : mean_square)[i % kFilters] = float(total / double(shape.pixels()));
+    }
+  });
+}
+
+// relu(max_pool(convolution(x, kernel)) + bias).
+template <class Value>
+void convolve_pool_relu_later(ThreadPool& threads, const Shape& shape, const Value* x, const float* kernel,
+                              const float* bias, Value* result) {
+  with_tile(shape.height / 2 * 2, shape.width / 2 * 2, [&](auto T) {
+    Tiling<T> tiling(shape.height, shape.width, shape.height / 2 * 2, shape.width / 2 * 2);
+    Ranges ranges = forward_ranges<T>(shape.images * tiling.tiles());
+    convolve(threads, tiling, shape, x, kernel, ranges, [&](int64_t, auto& tile, const float* M, int64_t stride) {
+      for (int f = 0; f < kFilters; f += kLanes) {
+        Vector window[T / 2][T / 2], shift = load(bias + f);
+        untransform_output<T>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
+          Vector& highest = window[i / 2][j / 2];
+          highest = i % 2 == 0 && j % 2 == 0 ? value : maximum(highest, value);
+          if (i % 2 == 0 || j % 2 == 0 || !tile.inside(i, j)) return;
+          store(result + tile.window(i / 2, j / 2) + f, relu(highest + shift));
+        });
+      }
+    });
+  });
+}
+
+// What the gradient of y is made of: that of the pooled value at its winners, and slope * y + offset everywhere.
+template <class Value>
+struct OutputGradient {
+  const Value *y, *pooled;
+  const float *slope, *offset;
+
+  // Gradients dy of column j of windows of a tile, for one vector of filters.
+  template <bool Whole, int T>
+  PROTOJAX_INLINE void columns(const Tile<T>& tile, int j, int f, Vector dy[T][2]) const {
+    Vector a = load(slope + f), b = load(offset + f);
+    unroll<T / 2>([&](auto i) PROTOJAX_INLINE {
+      Vector out[4] = {}, d[4] = {};
+      unroll<4>([&](auto q) PROTOJAX_INLINE {
+        if (!Whole && !tile.inside(2 * i + q / 2, 2 * j + q % 2)) return;
+        out[q] = load(y + tile.pixel(2 * i + q / 2, 2 * j + q % 2) + f);
+        d[q] = a * out[q] + b;
+      });
+      if (Whole || tile.inside(2 * i + 1, 2 * j + 1)) unpool(out, load(pooled + tile.window(i, j) + f), d);
+      unroll<4>([&](auto q) PROTOJAX_INLINE { dy[2 * i + q / 2][q % 2] = d[q]; });
+    });
+  }
+};
+
+// Transformed gradient dM of one tile.
+template <bool Whole, int T, class Value>
+void transform_gradient(const Tile<T>& tile, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
+  for (int f = 0; f < kFilters; f += kLanes) {
+    Vector dy[T][2];
+    transform_output<T>(
+        [&](auto i, auto j) PROTOJAX_INLINE {
+          if constexpr (i == 0 && j % 2 == 0) gradient.template columns<Whole>(tile, j / 2, f, dy);
+          return dy[i][j % 2];
+        },
+        dM + f, stride);
+  }
+}
+
+template <int T, class Value>
+void transform_gradients(Tile<T> tile, int count, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
+  for (int t = 0; t < count; t++, tile.advance(), dM += kFilters) {
+    with_constant(tile.whole(), [&](auto whole) { transform_gradient<whole>(tile, gradient, dM, stride); });
+  }
+}
+
+// Gradients of convolve_and_pool with respect to x and kernel; the kernel comes transposed: [3, 3, filter, channel].
+// x_gradient may be x: pixels are written when all tiles that read them are through.
+template <class Value>
+void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const Value* x,
+                                const float* transposed_kernel, const OutputGradient<Value>& gradient,
+                                Value* x_gradient, float* kernel_gradient) {
+  with_tile(shape.height, shape.width, [&](auto T) {
+    constexpr int kPositions = positions(T), kSize = kPositions * kMatrix;
+    Tiling<T> tiling(shape.height, shape.width, shape.height, shape.width);
+    int batch = std::max(1, backward_batch(T) / tiling.columns);  // in rows of tiles
+    int64_t stride = batch_stride(batch * tiling.columns);
+    bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
+    // Whole images; each range has a dU of its own, which must be worth it.
+    Ranges ranges(shape.images, std::clamp<int64_t>(shape.images * tiling.tiles() / 180, 4, 16));
+    float *Ut = scratch<KernelScratch>(kSize), *dU = scratch<GradientScratch>(ranges.count * kSize);
+    transform_kernel<T>(transposed_kernel, kMatrix, Ut);
+    parallel(threads, ranges.count, [&](int64_t range) {
+      float *V = scratch<InputScratch>(kPositions * stride), *dM = scratch<OutputScratch>(kPositions * stride);
+      Overlap<T> overlap(tiling, scratch<OverlapScratch>(Overlap<T>::size(tiling)), beyond_cache);
+      float* sum = dU + range * kSize;
+      std::memset(sum, 0, kSize * sizeof(float));
+      int64_t end = ranges.end(range) * tiling.rows;  // in rows of tiles through all images, like `row`
+      for (int64_t row = ranges.begin(range) * tiling.rows; row < end; row += batch) {
+        int rows = int(std::min<int64_t>(batch, end - row)), count = rows * tiling.columns;
+        Tile<T> tile(tiling, row * tiling.columns);
+        transform_tiles(tile, count, x, V, stride);
+        transform_gradients(tile, count, gradient, dM, stride);
+        int64_t next = Tile<T>(tiling, row + rows < end ? (row + rows) * tiling.columns : 0).pixel(0, 0);
+        int64_t values = int64_t(rows) * T * shape.width * kFilters;
+        Ahead x_ahead(x + next, values), y_ahead(gradient.y + next, values);
+        for (int k = 0; k < kPositions; k++) {
+          accumulate(V + k * stride, dM + k * stride, sum + k * kMatrix, count, y_ahead);
+          multiply(dM + k * stride, Ut + k * kMatrix, count, x_ahead);  // dM[k] becomes dV[k]
+        }
+        for (int r = 0; r < rows; r++, dM += tiling.columns * kFilters) {
+          int64_t image = (row + r) / tiling.rows;
+          overlap.add(int((row + r) % tiling.rows), dM, stride, x_gradient + image * shape.image_size());
+        }
+        dM -= count * kFilters;
+      }
+    });
+    parallel(threads, kFilters, [&](int64_t channel) {
+      for (int64_t i = channel * kFilters; i < (channel + 1) * kFilters; i += kLanes) {
+        for (int k = 0; k < kPositions; k++) {
+          float* first = dU + k * kMatrix + i;
+          Vector total = load(first);
+          for (int64_t range = 1; range < ranges.count; range++) total += load(first + range * kSize);
+          store(first, total);
+        }
+        untransform_kernel<T>(dU + i, kMatrix, kernel_gradient + i);
+      }
+    });
+  });
+}
+
+}  // namespace protojax
+
+#endif  // PROTOJAX_CPU_LATER_BLOCK_H_

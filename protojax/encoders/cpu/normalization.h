@@ -1,0 +1,59 @@
+// What follows the pooling in training: relu(pooled * multiplier + shift), by filter, and its gradient.
+#ifndef PROTOJAX_CPU_NORMALIZATION_H_
+#define PROTOJAX_CPU_NORMALIZATION_H_
+
+#include "parallel.h"
+#include "shape.h"
+
+namespace protojax {
+
+constexpr int64_t kRowRanges = 64;  // a row is a pixel of all filters
+
+template <class Value>
+void scale_shift_relu(ThreadPool& threads, int64_t rows, const Value* pooled, const float* multiplier,
+                      const float* shift, Value* result) {
+  Ranges ranges(rows, kRowRanges);
+  parallel(threads, ranges.count, [&](int64_t range) {
+    for (int f = 0; f < kFilters; f += kLanes) {
+      Vector m = load(multiplier + f), s = load(shift + f);
+      for (int64_t i = ranges.begin(range) * kFilters + f; i < ranges.end(range) * kFilters; i += kFilters) {
+        store(result + i, relu(load(pooled + i) * m + s));
+      }
+    }
+  });
+}
+
+// Gradients with respect to pooled, multiplier and shift; pooled_gradient may be gradient.
+template <class Value>
+void scale_shift_relu_gradient(ThreadPool& threads, int64_t rows, const Value* pooled, const float* multiplier,
+                               const float* shift, const Value* gradient, Value* pooled_gradient,
+                               float* multiplier_gradient, float* shift_gradient) {
+  Ranges ranges(rows, kRowRanges);
+  std::vector<double> sums(ranges.count * 2 * kFilters);
+  parallel(threads, ranges.count, [&](int64_t range) {
+    double* sum = &sums[range * 2 * kFilters];
+    for (int64_t begin = ranges.begin(range), end; begin < ranges.end(range); begin = end) {
+      end = std::min<int64_t>(begin + 64, ranges.end(range));  // few enough terms for float
+      for (int f = 0; f < kFilters; f += kLanes) {
+        Vector m = load(multiplier + f), s = load(shift + f), none = {}, of_multiplier = {}, of_shift = {};
+        for (int64_t i = begin * kFilters + f; i < end * kFilters; i += kFilters) {
+          Vector p = load(pooled + i), g = p * m + s > 0 ? load(gradient + i) : none;
+          of_multiplier += g * p, of_shift += g;
+          store(pooled_gradient + i, g * m);
+        }
+        for (int lane = 0; lane < kLanes; lane++) {
+          sum[f + lane] += of_multiplier[lane], sum[kFilters + f + lane] += of_shift[lane];
+        }
+      }
+    }
+  });
+  for (int i = 0; i < 2 * kFilters; i++) {
+    double total = 0;
+    for (int64_t range = 0; range < ranges.count; range++) total += sums[range * 2 * kFilters + i];
+    (i < kFilters ? multiplier_gradient : shift_gradient)[i % kFilters] = float(total);
+  }
+}
+
+}  // namespace protojax
+
+#endif  // PROTOJAX_CPU_NORMALIZATION_H_
