@@ -44,6 +44,22 @@ def test_predictions_of_the_first_snippet(tmp_path):
     assert right > 0.8 * len(predicted)
 
 
+def test_a_folder_of_images_is_classified_and_exported(tmp_path):
+    ended = start(tmp_path, '-c', snippet('known_classes(embedded'))
+    assert ended.returncode == 0, ended.stderr
+    assert '100 % right' in ended.stdout
+    support, query = ('--support=mine/support', '--query=mine/query')
+    ended = start(tmp_path, '-m', 'experiments.classify', support, query, '--weights=omniglot-60way-5shot', '--page')
+    assert ended.returncode == 0, ended.stderr
+    assert 'accuracy 100.0 % of 25 queries' in ended.stdout
+    assert {'predictions.csv', 'predictions.json', 'page.html'} <= {p.name for p in (tmp_path / 'classified').iterdir()}
+    (command,) = re.findall(
+        r'^.venv/bin/python (-m experiments.export .*)', (ROOT / 'README.md').read_text(), re.MULTILINE
+    )
+    ended = start(tmp_path, *command.replace('=onnx', '=stablehlo').split())
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_the_training_loop(tmp_path):
     ended = start(tmp_path, '-c', snippet('train_step'))
     assert ended.returncode == 0, ended.stderr
