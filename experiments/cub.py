@@ -6,19 +6,65 @@ maps image features and attributes to one space by a linear map each. CUB has no
 --source.
 """
 
+import dataclasses
+from typing import ClassVar
+
 from experiments.running.building import build_zero_shot_task
-from experiments.running.config import ZeroShotConfig
-from experiments.running.startup import Experiment, launch
+from experiments.running.config import MAIN, TRAINING, ZeroShotConfig, option
+from experiments.running.driver import Experiment
+from experiments.running.startup import launch
 from protojax.datasets import cub
+from protojax.datasets.sources.cub_lists import divide
+
+# What --model changes besides: chosen on the validation classes (experiments/RESULTS.md).
+MODELS = {
+    'ale': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
+    'sje': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
+    'ds-sje': {'episodes': 1000},
+    'da-sje': {'episodes': 1000},
+    'clustering': {},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CubConfig(ZeroShotConfig):
+    variants: ClassVar[dict] = MODELS
+
+    features: str = option(
+        '',
+        'Network that the image features come from, for results.json; figures on GoogLeNet features are compared with '
+        "the paper's.",
+        group=MAIN,
+        identity=False,
+    )
+    halve_every: int = option(
+        0,
+        'Halve the learning rate every so many episodes; 0: never, as in the paper.',
+        group=TRAINING,
+        minimum=0,
+    )
+
 
 # A few hundred episodes are enough to learn the training classes by heart, so the validation loss is looked at often.
-RECIPE = ZeroShotConfig(
-    way=50, query=10, learning_rate=1e-4, halve_every=0, weight_decay=1e-5, validate_every=20, patience=25
-)
+RECIPE = CubConfig(way=50, query=10, learning_rate=1e-4, weight_decay=1e-5, validate_every=20, patience=25)
 
 
 def load(config):
     return cub.load(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
+
+
+def details(config, data):
+    """What of the inputs decides how figures compare with others."""
+    train, validation, test = (list(split.names) for split in (data.train, data.validation, data.test))
+    by_rule = divide(train + validation, None, test)['validation'] == sorted(validation)
+    crops, dimensions = data.train.items.shape[2:]
+    return {
+        **({'features': config.features} if config.features else {}),
+        'feature_dimensions': dimensions,
+        'crops': crops,
+        'classes': [len(train), len(validation), len(test)],
+        'validation_classes': 'every third class in the order of names' if by_rule else 'by the lists of the source',
+    }
 
 
 EXPERIMENT = Experiment(
@@ -26,6 +72,7 @@ EXPERIMENT = Experiment(
     recipe=RECIPE,
     load=load,
     build=build_zero_shot_task,
+    details=details,
     stand_in_episodes=2000,
 )
 

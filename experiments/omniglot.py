@@ -22,24 +22,38 @@ MODERN = {
     'mirror': True,
     'shift': 2,
 }
+# What the official code does where the paper says nothing, or in newer versions of its libraries something else.
+OFFICIAL = {
+    'resize': 'official',
+    'scale_init': 'ones',  # of PyTorch since 1.2
+    'validation_way': 5,
+    'validation_episodes': 100,
+    'retrain_length': 'search',
+}
+RECIPES = {'official': OFFICIAL, 'modern': MODERN}
+
+
+def as_flags(values):
+    return ' '.join(f'--{name}={value}' for name, value in values.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class OmniglotConfig(FewShotConfig):
-    variants: ClassVar[dict] = {'modern': MODERN}
+    variants: ClassVar[dict] = {**FewShotConfig.variants, **RECIPES}
 
     recipe: str = option(
         'paper',
-        'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
-        f'{" ".join(f"--{name}={value}" for name, value in MODERN.items())}.',
+        'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
+        f'today, with {as_flags(OFFICIAL)}; or "modern", which goes beyond the paper with {as_flags(MODERN)}.',
         group=MAIN,
-        choices=('paper', *variants),
+        choices=('paper', *RECIPES),
     )
     resize: str = option(
         'antialias',
-        'How 105x105 drawings become 28x28: "antialias", or "nearest" as in the official code.',
+        'How 105x105 drawings become 28x28: "antialias", "nearest" neighbour, or "official": the nearest '
+        'after turning, as in the official code.',
         group=MODEL,
-        choices=('antialias', 'nearest'),
+        choices=('antialias', 'nearest', 'official'),
     )
 
 

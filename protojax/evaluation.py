@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from protojax import classifiers
-from protojax.devices import AXIS, parallelize
+from protojax.devices import AXIS, parallelize, place
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.hosted import chunks
 
@@ -74,13 +74,17 @@ def episode_scorer(
     query: int,
     episodes: int,
     unlabeled: int = 0,
+    one_by_one: bool = False,
 ) -> Callable[..., Score]:
     """A function that scores a classifier on episodes of embedded items: params, Dataset, key -> Score.
 
-    `classify(params, episode)` gives the logits of an embedded episode.
+    `classify(params, episode)` gives the logits of an embedded episode. Classifiers that train an encoder on the
+    support set want their episodes one by one: together they would need much memory, and on CPU XLA compiles
+    convolution gradients in a loop badly.
     """
     at_once = min(EPISODES_AT_ONCE, math.ceil(episodes / len(devices)))
     share = at_once * math.ceil(episodes / (at_once * len(devices)))  # in whole, or XLA compiles the rest apart
+    share = 1 if one_by_one else share  # of each device in one dispatch
 
     def score_episode(params, dataset, key):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
@@ -88,15 +92,21 @@ def episode_scorer(
         labels = episode.query_labels
         return classifiers.losses(logits, labels).mean(), classifiers.accuracies(logits, labels).mean()
 
-    def score_part(params, dataset, key):
-        numbers = lax.axis_index(AXIS) * share + jnp.arange(share)
+    def score_part(params, dataset, key, start):
+        numbers = start + lax.axis_index(AXIS) * share + jnp.arange(share)
         score = lambda number: score_episode(params, dataset, jax.random.fold_in(key, number))  # noqa: E731
+        if one_by_one:
+            return lax.all_gather(score(numbers[0]), AXIS)
         return lax.all_gather(lax.map(score, numbers, batch_size=at_once), AXIS, tiled=True)
 
     score_part = parallelize(score_part, devices)
 
     def score_all(params, dataset, key):
-        losses, accuracies = (np.asarray(x, np.float64)[:episodes] for x in score_part(params, dataset, key))
+        starts = range(0, episodes, share * len(devices))
+        if one_by_one:
+            params, dataset = place((params, dataset), devices)
+        parts = [score_part(params, dataset, key, np.int32(start)) for start in starts]
+        losses, accuracies = (np.concatenate(p).astype(np.float64)[:episodes] for p in zip(*parts, strict=True))
         return Score(100 * float(accuracies.mean()), 100 * confidence(accuracies), float(losses.mean()), episodes)
 
     return score_all

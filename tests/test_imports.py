@@ -36,6 +36,7 @@ LAYERS = [
         'protojax.datasets.cub',
     ],
     ['protojax'],
+    ['experiments.compared'],
     ['experiments.running.config', 'experiments.running.hardware'],
     ['experiments.reporting'],
     ['experiments.running'],

@@ -7,8 +7,11 @@ from experiments.reporting import markdown, paper
 from experiments.running.config import identity
 
 
-def results(config, data, scores, origin=None):
-    """What results.json holds. Nothing in it depends on how often the run was interrupted."""
+def results(config, data, scores, about, origin=None):
+    """What results.json holds, `about` the data and the training included.
+
+    Nothing in it depends on how often the run was interrupted.
+    """
     weights = {} if origin is None else {'weights': origin}
     return {
         'dataset': data.title,
@@ -17,6 +20,7 @@ def results(config, data, scores, origin=None):
         'seed': config.seed,
         'evaluated_on': config.evaluate_on,
         'config': identity(config),
+        **about,
         **weights,
         config.evaluate_on: {setting: as_json(score) for setting, score in scores.items()},
     }

@@ -5,6 +5,15 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.compared.clustering import clustering_task
+from experiments.compared.compatibility import compatibility_task, structured_hinge, weighted_rank
+from experiments.compared.context import in_context
+from experiments.compared.decoupled import by_halves, twofold
+from experiments.compared.finetuning import fine_tuned
+from experiments.compared.joint_embedding import joint_embedding_task
+from experiments.compared.metalstm import metalstm_task
+from experiments.compared.nearest import nearest_task
+from experiments.compared.statistician import statistician_task
 from experiments.running.config import ConfigError
 from protojax import classifiers, distances
 from protojax.augmentation import flip, jitter, mirror, shift
@@ -28,9 +37,31 @@ DISTANCES = {
 
 
 def build_few_shot_task(config, data):
-    """Episodes of classes with a few support examples each -> Task."""
+    """Episodes of classes with a few support examples each, or what another --model learns from -> Task."""
     check_few_shot_sizes(config, data)
     item_shape = data.train.items.shape[2:]
+    sizes = {'way': config.way, 'shot': config.shot, 'query': config.query}
+    if config.model == 'statistician':
+        if item_shape[-1] != 1:
+            raise ConfigError('--model=statistician draws in black and white: it is for Omniglot')
+        return statistician_task(item_shape, way=config.way, items=config.shot + config.query)
+    encoder = few_shot_encoder(config, data, item_shape)
+    if config.model == 'metalstm':
+        return metalstm_task(encoder.clone(filters=32), item_shape, **sizes)
+    if config.model == 'nearest':
+        classes = sum(len(split.names) for split in (data.train, data.validation) if split is not None)
+        options = {'distance': DISTANCES[config.distance], 'augmentations': augmentations(config)}
+        return nearest_task(encoder, item_shape, classes, batch=config.way * (config.shot + config.query), **options)
+    classify = classifier(config)
+    if config.context == 'fce':
+        classify = in_context(classify)
+    if config.embedding == 'separate':
+        encoder, classify = twofold(encoder), by_halves(classify)
+    return few_shot_task(encoder, item_shape, classify=classify, augmentations=augmentations(config), **sizes)
+
+
+def few_shot_encoder(config, data, item_shape):
+    """What --encoder stands for, or the encoder of --weights."""
     if config.weights:
         encoder = matching_weights(config, item_shape).encoder
     else:
@@ -38,15 +69,7 @@ def build_few_shot_task(config, data):
         if config.pixels == 'standardized':
             mean, std = channel_statistics(data.train)
             encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))
-    return few_shot_task(
-        encoder.clone(dtype=jnp.dtype(config.precision)),
-        item_shape,
-        way=config.way,
-        shot=config.shot,
-        query=config.query,
-        classify=classifier(config),
-        augmentations=augmentations(config),
-    )
+    return encoder.clone(dtype=jnp.dtype(config.precision))
 
 
 def classifier(config):
@@ -59,6 +82,12 @@ def classifier(config):
     if config.model == 'matching':
         return classifiers.by_matching(distance, temperature=temperature)
     return classifiers.by_prototypes(distance, temperature=temperature, per_class=config.prototypes_per_class)
+
+
+def as_tested(config, task):
+    """The task as it is in the final table, where --finetune trains it further on each support set."""
+    steps = getattr(config, 'finetune', 0)
+    return fine_tuned(task, steps=steps, rate=config.finetune_rate) if steps else task
 
 
 def augmentations(config):
@@ -94,29 +123,55 @@ def channel_statistics(split):
 
 
 def build_zero_shot_task(config, data):
-    """Episodes of classes that are known by their attributes alone -> Task."""
+    """Episodes of classes that are known by their attributes alone, or what another --model learns from -> Task."""
     check_episodes(data.train, 'training', way=config.way, items={'query': config.query})
     items, counts, _, attributes = data.train
     features = items[np.arange(items.shape[1]) < counts[:, None]].reshape(-1, items.shape[-1])
-    item_shape, size = items.shape[2:], attributes.shape[1]
-    # Starts chosen on validation classes: a random map of images is noise in all logits, so it starts at zero. Of the
-    # attributes' weights only the direction counts, so large ones learn slowly, which gave the lower validation loss.
-    image_map = LinearMap(config.dimensions, **center_and_scale(features), start=0.0)
-    attribute_map = LinearMap(
-        config.dimensions, **center_and_scale(attributes), start=10.0, unit_length=True, item_shape=(size,)
-    )
+    sizes = items.shape[2:], attributes.shape[1]
+    options = config.center_inputs, config.scale_inputs
+    scaling = [center_and_scale(vectors, *options) for vectors in (features, attributes)]
+    if config.model in ('ale', 'sje'):
+        losses = structured_hinge if config.model == 'sje' else weighted_rank
+        means = {'mean': scaling[0]['mean'], 'attribute_mean': scaling[1]['mean']}
+        return compatibility_task(losses, *sizes, batch=config.query, **means)
+    if config.model == 'clustering':
+        classes = len(data.train.names) + len(data.validation.names)
+        options = {'dimensions': config.dimensions, 'attribute_mean': scaling[1]['mean'], **scaling[0]}
+        return clustering_task(*sizes, classes, batch=config.way * config.query, **options)
+    maps = zero_shot_maps(config, *sizes, *scaling)
+    episode = {'way': config.way, 'query': config.query}
+    if config.model in ('ds-sje', 'da-sje'):
+        return joint_embedding_task(*maps, *sizes, symmetric=config.model == 'ds-sje', **episode)
+    return zero_shot_task(*maps, *sizes, distance=DISTANCES[config.distance], **episode)
+
+
+def zero_shot_maps(config, item_shape, attributes, image_scaling, attribute_scaling):
+    """The linear maps of images and of attributes, those of --weights where they are given."""
     if config.weights:
         weights = matching_weights(config, item_shape)
-        image_map, attribute_map = weights.encoder, weights.attribute_encoder
-    return zero_shot_task(image_map, attribute_map, item_shape, size, way=config.way, query=config.query)
+        return weights.encoder, weights.attribute_encoder
+    # Starts chosen on validation classes: a random map of images is noise in all logits, so it starts at zero. Of the
+    # attributes' weights only the direction counts, so large ones learn slowly, which gave the lower validation loss.
+    image_map = LinearMap(config.dimensions, **image_scaling, start=config.image_start)
+    attribute_map = LinearMap(
+        config.dimensions,
+        **attribute_scaling,
+        start=config.attribute_start,
+        unit_length=config.unit_length,
+        item_shape=(attributes,),
+    )
+    return image_map, attribute_map
 
 
-def center_and_scale(vectors):
+def center_and_scale(vectors, center=True, scale=True):
     """Mean, and root mean square of what is left, as options of LinearMap: [N, D] -> [D], [].
 
     One scale for all dimensions: that some vary more than others tells which of them matter.
     """
-    return {'mean': tuple(map(float, vectors.mean(0))), 'scale': float(np.sqrt(vectors.var(0).mean())) or 1.0}
+    mean = vectors.mean(0) if center else np.zeros(vectors.shape[1])
+    left = vectors.var(0) if center else np.square(vectors).mean(0)
+    size = float(np.sqrt(left.mean())) or 1.0
+    return {'mean': tuple(map(float, mean)), 'scale': size if scale else 1.0}
 
 
 def devices_for(config):

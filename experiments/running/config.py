@@ -28,7 +28,7 @@ def option(default, help, *, group, minimum=None, choices=None, identity=True):
 class Config:
     """What all experiments share."""
 
-    variants: ClassVar[dict] = {}  # name of a recipe beside the paper's -> the values that it changes
+    variants: ClassVar[dict] = {}  # name of another recipe or model than the paper's -> the values that it changes
 
     way: int = option(60, 'Classes per training episode (N_C).', group=MAIN, minimum=2)
     episodes: int = option(
@@ -67,7 +67,13 @@ class Config:
     episodes_per_step: int = option(
         1, 'Episodes whose gradients are averaged for one update. Paper: 1.', group=TRAINING, minimum=1
     )
-    learning_rate: float = option(1e-3, "Adam's learning rate. Paper: 1e-3 (CUB: 1e-4).", group=TRAINING)
+    optimizer: str = option(
+        'adam', 'adam, as in the paper, or plain gradient descent.', group=TRAINING, choices=('adam', 'sgd')
+    )
+    learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', group=TRAINING)
+    clip_norm: float = option(
+        0.0, 'Scale gradients down to this norm where they are longer; 0: never. Paper: 0.', group=TRAINING
+    )
     halve_every: int = option(
         2000,
         'Halve the learning rate every so many episodes; 0: never. Paper: 2000 (CUB: never).',
@@ -100,6 +106,13 @@ class Config:
         'Train the final model from scratch on the classes of train and validation, for as long as --episodes or the '
         'validation loss says. Otherwise the final model is the one with the lowest validation loss.',
         group=STOPPING,
+    )
+    retrain_length: str = option(
+        'best',
+        'How long --retrain trains where the validation loss says: until its "best" value, or for as long as the whole '
+        '"search", which is best plus patience, as the official code does.',
+        group=STOPPING,
+        choices=('best', 'search'),
     )
     evaluate_on: str = option(
         'test',
@@ -179,8 +192,9 @@ class Config:
             raise ConfigError(f'--average_decay={self.average_decay} must be at least 0 and below 1')
         if self.schedule == 'cosine' and not self.episodes:
             raise ConfigError('--schedule=cosine must know its end; give --episodes')
-        if self.weight_decay < 0:
-            raise ConfigError(f'--weight_decay={self.weight_decay} must not be negative')
+        for name in ('weight_decay', 'clip_norm'):
+            if getattr(self, name) < 0:
+                raise ConfigError(f'--{name}={getattr(self, name)} must not be negative')
         for name in ('episodes', 'log_every', 'validate_every', 'checkpoint_every', 'halve_every'):
             if getattr(self, name) % self.episodes_per_step:
                 raise ConfigError(
@@ -188,9 +202,27 @@ class Config:
                 )
 
 
+# What --model of few-shot learning changes besides. Batches of nearest neighbours have way * (shot + query) images;
+# the sets of the statistician shot + query.
+MODELS = {
+    'nearest': {'distance': 'cosine', 'way': 8, 'query': 15},
+    'metalstm': {
+        'way': 5,
+        'query': 15,
+        'validation_way': 5,
+        'test_way': (5,),
+        'clip_norm': 0.25,
+        'halve_every': 0,
+    },
+    'statistician': {'way': 16, 'query': 4, 'halve_every': 0},
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class FewShotConfig(Config):
     """Learning to classify from a few examples."""
+
+    variants: ClassVar[dict] = MODELS
 
     shot: int = option(1, 'Support examples per class in a training episode (N_S).', group=MAIN, minimum=1)
     encoder: str = option(
@@ -202,14 +234,29 @@ class FewShotConfig(Config):
     )
     model: str = option(
         'prototypical',
-        'prototypical: distance to class means; matching: attention over single support points.',
+        'prototypical: distance to class means; matching: attention over single support points. Other systems that '
+        'the paper compares with: nearest (neighbours on the features of a classifier), metalstm (the meta-learner '
+        'LSTM) and statistician (the neural statistician).',
         group=MODEL,
-        choices=('prototypical', 'matching'),
+        choices=('prototypical', 'matching', 'nearest', 'metalstm', 'statistician'),
+    )
+    context: str = option(
+        'none',
+        'fce: embed support examples and queries in the light of the whole support set, as matching networks may.',
+        group=MODEL,
+        choices=('none', 'fce'),
+    )
+    embedding: str = option(
+        'shared',
+        'shared: one encoder for support examples and queries, as in the paper; separate: one for each.',
+        group=MODEL,
+        choices=('shared', 'separate'),
     )
     distance: str = option(
         'euclidean',
         'euclidean (squared) and cosine are in the paper; mahalanobis learns one matrix for all classes; diagonal '
-        'estimates a variance per class and dimension.',
+        'estimates a variance per class and dimension, drawn towards one that is learned (our reading of one sentence '
+        'of section 5, which says that it gained nothing).',
         group=MODEL,
         choices=('euclidean', 'cosine', 'mahalanobis', 'diagonal'),
     )
@@ -260,6 +307,10 @@ class FewShotConfig(Config):
     test_query: int = option(
         15, 'Query examples per class in validation and test episodes.', group=EVALUATION, minimum=1
     )
+    finetune: int = option(
+        0, 'Steps of gradient descent on the support set of each test episode. Paper: 0.', group=EVALUATION, minimum=0
+    )
+    finetune_rate: float = option(0.01, 'Learning rate of --finetune.', group=EVALUATION)
     validation_way: int = option(5, 'Classes per validation episode.', group=STOPPING, minimum=2)
     validation_episodes: int = option(
         500, 'Episodes per evaluation on the validation classes.', group=STOPPING, minimum=1
@@ -283,21 +334,77 @@ class FewShotConfig(Config):
             raise ConfigError(
                 '--model=matching has no prototypes: leave out --prototypes_per_class and --distance=diagonal'
             )
+        if self.embedding == 'separate' and self.weights:
+            raise ConfigError('--weights hold one encoder; for --embedding=separate give --evaluate_only --workdir')
+        if self.finetune_rate <= 0:
+            raise ConfigError(f'--finetune_rate={self.finetune_rate} must be above 0')
+        if self.model not in ('prototypical', 'matching'):
+            self.check_compared()
+
+    def check_compared(self):
+        """Systems of their own have no use for what shapes the classifiers of embedded episodes."""
+        unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
+        unused |= {'finetune': 0} if self.model == 'metalstm' else {}
+        for name, value in unused.items():
+            if getattr(self, name) != value:
+                raise ConfigError(f'--{name}={getattr(self, name)} is not for --model={self.model}; leave it out')
+        if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
+            raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
+        if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:
+            raise ConfigError(
+                f'--model=metalstm has one output per class: --way={self.way}, --validation_way={self.validation_way} '
+                f'and --test_way={self.test_way} must agree'
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class ZeroShotConfig(Config):
     """Learning to classify from meta-data of the classes."""
 
+    model: str = option(
+        'prototypical',
+        'prototypical: distance to embedded attributes. The systems that the paper compares with: ale and sje, a '
+        'bilinear score; ds-sje and da-sje, inner products of two embeddings; clustering, sje on a clustered '
+        'representation.',
+        group=MODEL,
+        choices=('prototypical', 'ale', 'sje', 'ds-sje', 'da-sje', 'clustering'),
+    )
+    distance: str = option(
+        'euclidean',
+        'Between images and prototypes: euclidean (squared), as in the paper, or cosine.',
+        group=MODEL,
+        choices=('euclidean', 'cosine'),
+    )
     dimensions: int = option(
         1024, 'Dimensions of the space that images and attributes are mapped to.', group=MODEL, minimum=1
     )
+    unit_length: bool = option(True, 'Scale prototypes to unit length, as in the paper.', group=MODEL)
+    center_inputs: bool = option(
+        True, 'Take the mean over the training classes away from features and attributes.', group=MODEL
+    )
+    scale_inputs: bool = option(
+        True, 'Divide features and attributes by their root mean square, one number for each of the two.', group=MODEL
+    )
+    image_start: float = option(
+        0.0, 'Initial weights of the map of images, times the usual deviation 1 / sqrt(inputs).', group=MODEL
+    )
+    attribute_start: float = option(10.0, 'The same of the map of attributes.', group=MODEL)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.model != 'prototypical' and self.distance != 'euclidean':
+            raise ConfigError(f'--distance={self.distance} is for --model=prototypical; {self.model} has none')
 
 
 def configured(recipe, given):
-    """The recipe, or the variant of it that is given by name, with the given values."""
-    variant = recipe.variants.get(given.get('recipe'), {})
-    return dataclasses.replace(recipe, **{**variant, **given}).resolved()
+    """The recipe, or the variants of it that are given by name, with the given values."""
+    variants = [recipe.variants[value] for value in named_variants(recipe, given).values()]
+    return dataclasses.replace(recipe, **{k: v for values in (*variants, given) for k, v in values.items()}).resolved()
+
+
+def named_variants(recipe, values):
+    """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
+    return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}
 
 
 def to_json(config):
@@ -317,7 +424,7 @@ def changes(recipe, values, beside):
     The name of a variant stands for all that it changes.
     """
     known = {name: values[name] for name in beside if name in values}
-    variant = {'recipe': values['recipe']} if values.get('recipe') in recipe.variants else {}
+    variant = named_variants(recipe, values)
     usual = identity(configured(recipe, {**known, **variant}))
     return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 

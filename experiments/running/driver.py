@@ -12,10 +12,10 @@ import jax
 from experiments.reporting import results as report
 from experiments.reporting import verdict
 from experiments.running import job
-from experiments.running.building import build_few_shot_task, devices_for
+from experiments.running.building import as_tested, build_few_shot_task, devices_for
 from experiments.running.config import Config, identity, run_name
 from experiments.running.evaluating import evaluators
-from experiments.running.fitting import adam, fit, fresh_fit
+from experiments.running.fitting import fit, fresh_fit, make_optimizer
 from experiments.running.illustrating import illustrate
 from experiments.running.placement import placed
 from experiments.running.progress import phase
@@ -36,6 +36,7 @@ class Experiment(NamedTuple):
     recipe: Config  # without any flag
     load: Callable[[Config], Data]
     build: Callable[[Config, Data], Task] = build_few_shot_task
+    details: Callable[[Config, Data], dict] = lambda config, data: {}  # what else results.json should say of the data
     stand_in_episodes: int = 1000  # length of training on a stand-in, which need not be long to show that it works
 
 
@@ -69,17 +70,18 @@ def run(config, experiment):
         if config.weights:
             return evaluate_weights(this)
         if config.evaluate_only:
-            return evaluate(this, trained(this), whole=(workdir.path / 'results.json').exists())
+            variables, episodes = trained(this)
+            return evaluate(this, variables, episodes, whole=(workdir.path / 'results.json').exists())
         with StopSignals() as stop:
-            variables = train(this, stop)
-        return evaluate(this, variables)
+            variables, episodes = train(this, stop)
+        return evaluate(this, variables, episodes)
     finally:
         if not (config.evaluate_only or config.weights):
             workdir.add_seconds(time.monotonic() - started)
 
 
 def train(run, stop):
-    """The stages of training -> params, batch_stats.
+    """The stages of training -> (params, batch_stats), episodes that led to them.
 
     The search trains on the training classes and keeps the state with the lowest validation loss. With `retrain` only
     its length counts, which `episodes` may also give: the final model trains as long on the validation classes too.
@@ -95,35 +97,46 @@ def train(run, stop):
         )
         best = search.best
         if not config.retrain or config.evaluate_on == 'validation':
-            return best.params, best.batch_stats
-        episodes = max(int(best.step), 1) * config.episodes_per_step
-        say(f'lowest validation loss after {episodes} episodes; training anew on train+validation for as long')
+            return best_of(search, config)
+        found = max(int(best.step), 1) * config.episodes_per_step
+        episodes = found if config.retrain_length == 'best' else int(search.state.step) * config.episodes_per_step
+        say(f'lowest validation loss after {found} episodes; training anew on train+validation for {episodes}')
     training = placed(config, devices, *known_splits(config, data))
-    state = fit(config, run.task, training, stage='train', episodes=episodes, **options).state
-    return state.average, state.batch_stats
+    return last_of(fit(config, run.task, training, stage='train', episodes=episodes, **options), config)
+
+
+def best_of(fit, config):
+    """What had the lowest validation loss -> (params, batch_stats), episodes."""
+    return (fit.best.params, fit.best.batch_stats), int(fit.best.step) * config.episodes_per_step
+
+
+def last_of(fit, config):
+    """What the last episode left -> (params, batch_stats), episodes."""
+    return (fit.state.average, fit.state.batch_stats), int(fit.state.step) * config.episodes_per_step
 
 
 def trained(run):
-    """What an earlier start left in the workdir -> params, batch_stats."""
+    """What an earlier start left in the workdir -> (params, batch_stats), episodes that led to them."""
     config, path = run.config, run.workdir.path
-    template = fresh_fit(run.task, adam(config, config.episodes), jax.random.key(0))
+    template = fresh_fit(run.task, make_optimizer(config, config.episodes), jax.random.key(0))
     found = {s: Checkpoints(path / s).restore(template) for s in STAGES if (path / s).exists()}
     if found.get('train'):
-        state = found['train'][1].state
-        return state.average, state.batch_stats
+        return last_of(found['train'][1], config)
     if found.get('search'):
-        return found['search'][1].best.params, found['search'][1].best.batch_stats
+        return best_of(found['search'][1], config)
     raise WorkdirError(f'{path} holds nothing trained; run without --evaluate_only first, or choose --workdir')
 
 
-def evaluate(run, variables, *, whole=True, origin=None):
+def evaluate(run, variables, episodes=None, *, whole=True, origin=None):
     """The final table of params and batch_stats -> results. Those of a whole training are written."""
     config, workdir = run.config, run.workdir
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
-    embed, _, test = evaluators(config, run.task, run.devices)
+    task, params = as_tested(config, run.task), {**variables[0], 'batch_stats': variables[1]}
+    embed, _, test = evaluators(config, task, run.devices)
     with phase(f'evaluating: embedding {split.counts.sum():,} items'):
         embedded = embed(*variables, placed(config, run.devices, split))
-    results = report.results(config, run.data, test(variables[0], embedded), origin)
+    about = {**run.experiment.details(config, run.data), **({} if episodes is None else {'trained_episodes': episodes})}
+    results = report.results(config, run.data, test(params, embedded), about, origin)
     say(report.table(results, run.experiment.name))
     for line in verdict.warnings(results[config.evaluate_on], workdir.metrics()):
         say(line)
@@ -138,7 +151,7 @@ def evaluate(run, variables, *, whole=True, origin=None):
             written.append('weights.safetensors')
         if config.pictures == 'on':
             with phase('drawing pictures'):
-                written += illustrate(config, run.task, variables[0], embedded, split, run.data.title, workdir)
+                written += illustrate(config, task, params, embedded, split, run.data.title, workdir)
         say(f'written to {workdir.path}: {", ".join(written)}')
     return results
 
@@ -147,7 +160,7 @@ def evaluate_weights(run):
     """The final table of what --weights names -> results."""
     if any((run.workdir.path / stage).exists() for stage in STAGES):
         raise WorkdirError(f'{run.workdir.path} holds a run of its own; choose another --workdir for --weights')
-    weights = load_pretrained(run.config.weights)
+    weights = load_pretrained(run.config.weights, encoder=run.task.encoder)
     origin = report.origin(weights.description)
     say(f'weights that were trained with {report.as_flags(origin["config"])}')
     params = {'encoder': weights.params, 'classifier': weights.classifier}
@@ -158,7 +171,7 @@ def save_weights(run, variables, results):
     """Everything that was learned, in a file of its own."""
     config, (params, batch_stats) = run.config, variables
     encoder = run.task.encoder
-    if getattr(config, 'distance', '') == 'euclidean' and hasattr(encoder, 'scale'):
+    if getattr(config, 'temperature', 1) != 1 and config.distance == 'euclidean' and hasattr(encoder, 'scale'):
         # Squared distances then need no temperature.
         encoder = encoder.clone(scale=encoder.scale * config.temperature**-0.5)
     item_shape = run.data.train.items.shape[2:]

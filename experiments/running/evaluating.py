@@ -4,6 +4,7 @@ import itertools
 
 import jax
 
+from experiments.compared.finetuning import as_they_are
 from experiments.running.config import FewShotConfig
 from experiments.running.progress import phase
 from protojax.evaluation import embedder, episode_scorer, zero_shot_scorer
@@ -29,7 +30,8 @@ def few_shot_evaluators(config, task, devices):
     validation_key, test_key = evaluation_keys(config)
 
     def scorer(way, shot, episodes):
-        return episode_scorer(task.classify, devices, way=way, shot=shot, query=config.test_query, episodes=episodes)
+        sizes = {'way': way, 'shot': shot, 'query': config.test_query, 'episodes': episodes}
+        return episode_scorer(task.classify, devices, **sizes, one_by_one=task.embed is as_they_are)
 
     score_validation = scorer(config.validation_way, config.shot, config.validation_episodes)
 

@@ -17,6 +17,7 @@ from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
 from protojax.training import TrainState, create_state, train_step, train_steps
 
+OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
 
 
@@ -51,7 +52,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
-    learning_rate, optimizer = schedule(config, episodes), adam(config, episodes)
+    learning_rate, optimizer = schedule(config, episodes), make_optimizer(config, episodes)
     checkpoints = Checkpoints(workdir.path / stage)
     fresh = fresh_fit(task, optimizer, init_key)
     step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
@@ -117,9 +118,11 @@ def schedule(config, episodes):
     return optax.constant_schedule(rate)
 
 
-def adam(config, episodes):
-    """Adam with that learning rate."""
-    return optax.chain(optax.add_decayed_weights(config.weight_decay), optax.adam(schedule(config, episodes)))
+def make_optimizer(config, episodes):
+    """The optimizer of a config, with that learning rate."""
+    clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
+    steps = OPTIMIZERS[config.optimizer](schedule(config, episodes))
+    return optax.chain(*clip, optax.add_decayed_weights(config.weight_decay), steps)
 
 
 def stepper(config, loss, optimizer, devices):

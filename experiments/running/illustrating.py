@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from experiments.compared.finetuning import as_they_are
 from experiments.running.config import FewShotConfig
 from experiments.running.evaluating import evaluation_keys
 from protojax.episodes import Dataset, Episode, sample_episode
@@ -55,6 +56,8 @@ def figures(config, task, params, embedded, split, title, workdir):
         shown = f'{title}: a {way}-way {shot}-shot episode'
         support = items_at(split.items, episode.support)
         yield 'episode', pictures.episode(support, episode.support_labels, predictions(episode), shown)
+    if task.embed is as_they_are:
+        return  # what trains on its support set is made for episodes, not for all classes at once
     shot, query = max(config.test_shot), config.test_query
     queries = predictions(every_item(embedded, shot=shot, query=query))
     yield 'mistakes', pictures.mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')

@@ -20,6 +20,8 @@ from protojax.datasets.sources import cub_forms as cub_sources
 from protojax.datasets.synthetic.birds import birds
 from protojax.errors import DataError, Missing
 
+CLASSES = (100, 50, 50)  # of train, validation and test (Reed et al.)
+
 
 def load(
     *, data: str = 'auto', source: str | os.PathLike | None = None, data_dir: str | os.PathLike | None = None
@@ -38,6 +40,9 @@ def real(source, data_dir) -> Data:
     if path and not path.is_dir():
         raise DataError(f'`source={source}` is not a folder')
     splits = preparing.load(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=fetch)
+    classes = tuple(len(splits[name].names) for name in ('train', 'validation', 'test') if name in splits)
+    if classes != CLASSES:
+        announce(f"CUB with {classes} classes, not the usual {CLASSES}: figures cannot be compared with the paper's")
     return Data('CUB-200-2011', False, **splits)
 
 

@@ -16,7 +16,7 @@ import tiny
 
 from experiments import faults
 from experiments.running import driver
-from experiments.running.fitting import Diverged, adam, fresh_fit
+from experiments.running.fitting import Diverged, fresh_fit, make_optimizer
 from experiments.running.workdir import Metrics, WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.errors import CheckpointError
@@ -261,7 +261,7 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     with pytest.raises(Diverged, match=r'episode \d+ is not finite') as failure:
         driver.run(wild, tiny.EXPERIMENT)
     task = tiny.EXPERIMENT.build(wild, tiny.load(wild))
-    step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, adam(wild, 0), jax.random.key(0)))
+    step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, make_optimizer(wild, 0), jax.random.key(0)))
     assert step > 0
     assert f'the loss of episode {step}' in str(failure.value)
     assert f'checkpoint is that of episode {step}' in str(failure.value)

@@ -334,10 +334,10 @@ import functools, os, signal, sys
 from protojax.datasets import omniglot
 omniglot.OmniglotCharacters.alphabets = {alphabets}
 shrink = omniglot.shrink
-def killed(files, name, resize):
+def killed(*arguments):
     if 'Tengwar' in name:
         os.kill(os.getpid(), signal.SIGKILL)
-    return shrink(files, name, resize)
+    return shrink(*arguments)
 if 'kill' in sys.argv:
     omniglot.shrink = killed
 print(omniglot.load(data='real', source=sys.argv[1], data_dir=sys.argv[2]).train.items.sum())

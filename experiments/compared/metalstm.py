@@ -1,0 +1,126 @@
+"""The meta-learner LSTM (Ravi and Larochelle 2017): an LSTM learns how to train a small network on a support set.
+
+The learner is an encoder and a linear layer to the classes of the episode. Each of its weights theta is the cell state
+of an LSTM, theta_t = f_t theta_{t-1} - i_t grad_t, whose gates see the gradient, the loss, the weight and themselves:
+
+    x_t = LSTM(grad_t, loss_t),   i_t = sigmoid(W_I [x_t, theta_{t-1}, i_{t-1}] + b_I),   f_t likewise
+
+All weights share the meta-learner, and each has its own state. Gradients of the learner's loss are constants for the
+meta-learner. The initial theta is learned too. Batch normalisation uses the statistics of the batch in meta-training,
+and those of the episode's support set at test.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from experiments.compared.finetuning import as_they_are
+from protojax import classifiers
+from protojax.encoders import encode
+from protojax.encoders.conv4 import MOMENTUM
+from protojax.episodes import sample_episode
+from protojax.tasks import Task, few_shot_task
+
+UNITS = 20  # of the LSTM that reads gradient and loss
+P = 10.0  # of the pre-processing: values below e^-P are taken as they are
+UPDATES = {1: 12}  # shot -> updates of the learner
+UPDATES_OTHERWISE = 5
+
+
+class Memory(NamedTuple):
+    """State of the meta-learner for P weights."""
+
+    theta: jax.Array  # [P]
+    lstm: tuple[jax.Array, jax.Array]  # c and h, [P, UNITS] each
+    gates: jax.Array  # [P, 2], input and forget gate of the last update
+
+
+def metalstm_task(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: int, query: int) -> Task:
+    """Meta-learning on episodes of that way, shot and query; the way is also that of the test."""
+    fresh = few_shot_task(encoder, item_shape, way=way, shot=shot, query=query)
+
+    def initialize(key):
+        params, batch_stats = fresh.initialize(key)
+        item = jnp.zeros((1, *item_shape), jnp.uint8)
+        size = jax.eval_shape(fresh.embed, params, batch_stats, item).shape[1]
+        layer = {'kernel': nn.initializers.lecun_normal()(key, (size, way)), 'bias': jnp.zeros(way)}
+        return {**params, 'classifier': {'layer': layer, 'meta': init_meta_learner(key)}}, batch_stats
+
+    def logits(theta, images, statistics=None):
+        """Of the learner, normalised by given statistics or those of the images -> [N, way], the images' statistics."""
+        params, layer = theta
+        train, statistics = statistics is None, zeros if statistics is None else statistics
+        embeddings, running = encode(encoder, params, statistics, images, train=train)
+        batch = jax.tree.map(lambda s: s / (1 - MOMENTUM), running)  # they started at zero
+        return embeddings @ layer['kernel'] + layer['bias'][None], batch
+
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape), jax.eval_shape(fresh.initialize, jax.random.key(0))[1])
+
+    def trained_learner(params, support, labels):
+        """The weights after the updates on a support set."""
+
+        def loss(theta):
+            return classifiers.losses(logits(theta, support)[0], labels).mean()
+
+        start = params['encoder'], params['classifier']['layer']
+        updates = UPDATES.get(len(labels) // way, UPDATES_OTHERWISE)
+        return learn(params['classifier']['meta'], loss, start, updates=updates)
+
+    def episode_loss(params, batch_stats, dataset, key, *, axis_name=None):
+        episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
+        learner = trained_learner(params, episode.support, episode.support_labels)
+        scores, _ = logits(learner, episode.query)
+        losses = classifiers.losses(scores, episode.query_labels).mean()
+        accuracy = classifiers.accuracies(scores, episode.query_labels).mean()
+        return losses, (batch_stats, {'loss': losses, 'accuracy': accuracy})
+
+    def classify(params, episode):
+        support, queries = (items.reshape(-1, *item_shape) for items in (episode.support, episode.query))
+        learner = trained_learner(params, support, episode.support_labels)
+        return logits(learner, queries, logits(learner, support)[1])[0]
+
+    return Task(initialize, episode_loss, as_they_are, classify, encoder)
+
+
+def learn(meta: Any, loss, start: Any, *, updates: int) -> Any:
+    """The weights that the meta-learner makes of those at the start; loss is a function of them -> weights."""
+    theta, unravel = ravel_pytree(start)
+    state = jnp.zeros((theta.size, UNITS))
+    memory = Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
+    for _ in range(updates):  # not lax.scan: XLA compiles convolution gradients in a loop badly on CPU
+        value, gradient = jax.value_and_grad(loss)(unravel(lax.stop_gradient(memory.theta)))
+        memory = update(meta, memory, lax.stop_gradient(ravel_pytree(gradient)[0]), lax.stop_gradient(value))
+    return unravel(memory.theta)
+
+
+def update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.Array) -> Memory:
+    """One update of the learner's weights: Memory, [P], [] -> Memory."""
+    inputs = jnp.concatenate([preprocess(gradient), jnp.tile(preprocess(loss[None]), (gradient.size, 1))], 1)
+    state, x = nn.OptimizedLSTMCell(UNITS).apply({'params': meta['lstm']}, memory.lstm, inputs)
+    shared = jnp.concatenate([x, memory.theta[:, None]], 1)
+    seen = shared @ meta['kernel'][:-1] + memory.gates * meta['kernel'][-1:]
+    gates = jax.nn.sigmoid(seen + meta['bias'][None])
+    return Memory(gates[:, 1] * memory.theta - gates[:, 0] * gradient, state, gates)
+
+
+def preprocess(values: jax.Array) -> jax.Array:
+    """(log|v| / P, sign v) of values of at least e^-P, else (-1, e^P v): [N] -> [N, 2]."""
+    size = jnp.abs(values)
+    large = size >= jnp.exp(-P)
+    logarithm = jnp.log(jnp.where(large, size, 1.0)) / P
+    pair = jnp.where(large, logarithm, -1.0), jnp.where(large, jnp.sign(values), jnp.exp(P) * values)
+    return jnp.stack(pair, -1)
+
+
+def init_meta_learner(key: jax.Array) -> Any:
+    """Small weights, and biases with which the first updates are gradient descent with rate 0.01, nearly."""
+    keys = jax.random.split(key)
+    state = jnp.zeros((1, UNITS))
+    lstm = nn.OptimizedLSTMCell(UNITS).init(keys[0], (state, state), jnp.zeros((1, 4)))['params']
+    kernel = jax.random.uniform(keys[1], (UNITS + 2, 2), minval=-0.01, maxval=0.01)
+    return {'lstm': lstm, 'kernel': kernel, 'bias': jnp.array([-4.5, 6.0])}

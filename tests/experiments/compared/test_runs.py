@@ -1,0 +1,77 @@
+"""Every system as a whole run on tiny data: it trains, is evaluated, and goes on where it was interrupted."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import cub, omniglot
+from experiments.compared import metalstm
+from experiments.compared.statistician import statistician_task
+from experiments.running import building, driver
+from experiments.running.config import configured
+from protojax.datasets.omniglot import SPLITS, rotated
+from protojax.datasets.synthetic.birds import birds
+from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.encoders import Conv4
+
+TINY = {
+    'way': 5,
+    'shot': 2,
+    'query': 2,
+    'episodes': 2,
+    'test_way': (5,),
+    'test_shot': (2,),
+    'test_query': 2,
+    'validation_way': 5,
+    'test_episodes': 10,
+    'log_every': 2,
+    'kernels': 'off',
+}
+FEW_SHOT = {
+    'nearest': {'model': 'nearest'},
+    'matching, fce': {'model': 'matching', 'distance': 'cosine', 'context': 'fce'},
+    'separate embeddings': {'embedding': 'separate', 'context': 'fce'},
+    'metalstm': {'model': 'metalstm'},
+    'statistician': {'model': 'statistician'},
+    'fine-tuned': {'model': 'matching', 'distance': 'cosine', 'finetune': 2},
+}
+
+
+def characters(config):
+    data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=6)
+    data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    smaller = {name: (split := getattr(data, name))._replace(items=split.items[:, :, 6:22, 6:22]) for name in SPLITS}
+    return data._replace(**smaller)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Few devices and small networks, which compile quickly."""
+    monkeypatch.setattr(driver, 'devices_for', lambda config: jax.devices()[:2])
+    monkeypatch.setitem(building.ENCODERS, 'conv4', lambda config: Conv4(filters=4, kernels=False))
+    monkeypatch.setattr(metalstm, 'UPDATES_OTHERWISE', 2)
+    sizes = {'widths': (4, 4), 'context': 8, 'code': 2}
+    monkeypatch.setattr(building, 'statistician_task', partial(statistician_task, **sizes))
+
+
+def run(experiment, workdir, **values):
+    return driver.run(configured(experiment.recipe, {'workdir': str(workdir), **values}), experiment)
+
+
+@pytest.mark.parametrize('system', FEW_SHOT)
+def test_few_shot_systems_run(system, tmp_path):
+    results = run(omniglot.EXPERIMENT._replace(load=characters), tmp_path, **{**TINY, **FEW_SHOT[system]})
+    (score,) = results['test'].values()
+    assert 0 < score['accuracy'] <= 100 and np.isfinite(score['loss'])
+    assert (tmp_path / 'weights.safetensors').exists()
+
+
+@pytest.mark.parametrize('model', cub.MODELS)
+def test_zero_shot_systems_learn(model, tmp_path):
+    few_birds = birds(classes=(30, 10, 10), items=6, features=64, noise=0.5)
+    experiment = cub.EXPERIMENT._replace(load=lambda config: few_birds)
+    values = {'way': 10, 'query': 4, 'dimensions': 64, 'episodes': 100, 'log_every': 20, 'optimizer': 'adam'}
+    results = run(experiment, tmp_path, model=model, learning_rate=1e-2, **values)
+    assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10
