@@ -29,7 +29,9 @@ EXPERIMENTS = {
     'miniImageNet': miniimagenet.EXPERIMENT,
     'CUB-200-2011': cub.EXPERIMENT,
 }
-RECIPES = {"protojax, the paper's recipe": {}, 'protojax, `--recipe=modern`': {'recipe': 'modern'}}
+RECIPES = {"protojax, the paper's recipe": {}} | {
+    f'protojax, `--recipe={name}`': {'recipe': name} for name in ('official', 'modern')
+}
 TABLES_OF_README = re.compile(r'(?<=<!-- written by experiments.publish -->\n).*?(?=<!-- up to here -->)', re.DOTALL)
 PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)
 
@@ -97,7 +99,8 @@ def summary_table(name):
         rows += [[', '.join(filter(None, [recipe, *labels])), *cells]] if any(found) else []
     if not rows:
         return []
-    rows.append([f'the paper, {table.features} features' if table.features else 'the paper', *table.rows[-1].paper])
+    main = table.rows[-1]
+    rows.append([f'the paper, {main.features} features' if main.features else 'the paper', *main.paper])
     rows += [[other.name, *other.paper] for other in table.others]
     return markdown.table([table.title.split(' (')[0], *table.columns], rows)
 

@@ -21,7 +21,8 @@ def compare(table, runs_of):
         for column, figure, flags in zip(table.columns, row.paper, table.by_column(row), strict=True):
             runs = runs_of(flags) if flags else []
             if ours := score(runs, column):
-                ours['labels'] = sorted({difference(table.experiment, run) for run in runs} - {''})
+                options = {'features': row.features} if row.features else {}
+                ours['labels'] = sorted({difference(table.experiment, run, **options) for run in runs} - {''})
             cells[column] = {'ours': ours, 'paper': quoted(figure)}
         rows.append({'name': row.name, 'runs': row.runs, 'cells': cells})
     return {'title': table.title, 'note': table.note, 'columns': table.columns, 'rows': rows}
@@ -44,7 +45,7 @@ def lines(table, found):
         ours = [collected['cells'][column]['ours'] for column in table.columns]
         labels = ', '.join(dict.fromkeys(label for one in ours if one for label in one['labels']))
         shown = ['-' if labels else cell(one) for one in ours] if row.runs else [''] * len(ours)
-        kind = f', {table.features} features' if table.features and row.runs else ''
+        kind = f', {row.features} features' if row.features else ''
         rows.append([row.name + kind if row.runs else f'{row.name} (quoted)', *interleaved(shown, row.paper)])
         if labels:
             rows.append([f'{row.name}, {labels}', *interleaved(map(cell, ours), ['-'] * len(ours))])

@@ -12,6 +12,7 @@ class Row(NamedTuple):
     name: str
     paper: tuple[str, ...]  # one figure per column
     runs: tuple[dict, ...] = ()  # flags of one run for all columns, or of one run per column; none: a quoted row
+    features: str = ''  # where the inputs are not images: the network that the paper's features come from
 
 
 class Table(NamedTuple):
@@ -23,13 +24,13 @@ class Table(NamedTuple):
     rows: tuple[Row, ...]
     note: str
     others: tuple[Row, ...] = ()  # what others have measured, with a link to where they say so
-    features: str = ''  # where the inputs are not images: the network that their features come from
 
     def by_column(self, row):
         """The flags behind each column of a row, None for a quoted one."""
         return row.runs if len(row.runs) > 1 else (row.runs or (None,)) * len(self.columns)
 
 
+CUB_CLASSES = [100, 50, 50]  # of train, validation and test
 COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
 OFFICIAL_CODE = 'https://github.com/jakesnell/prototypical-networks/issues'
 CLOSEST = '[the closest public re-implementation](https://github.com/Michedev/Prototypical-Networks-Few-Zero-Shot)'
@@ -186,19 +187,16 @@ TABLES = {
         'cub',
         ('50-way per image', '50-way per class'),
         (
-            Row('ALE, Fisher features', ('26.9', '-')),
-            Row('SJE, AlexNet features', ('40.3', '-')),
-            Row('Sample clustering, AlexNet features', ('44.3', '-')),
-            Row('ALE', ('-', '-'), ({'model': 'ale'},)),
-            Row('Sample clustering', ('-', '-'), ({'model': 'clustering'},)),
-            Row('SJE', ('50.1', '-'), ({'model': 'sje'},)),
-            Row('DS-SJE', ('50.4', '-'), ({'model': 'ds-sje'},)),
-            Row('DA-SJE', ('50.9', '-'), ({'model': 'da-sje'},)),
-            Row('Prototypical networks', ('54.6', '-'), ({'way': 50, 'query': 10},)),
+            Row('ALE', ('26.9', '-'), ({'model': 'ale'},), 'Fisher'),
+            Row('SJE, AlexNet features', ('40.3', '-')),  # the system of a row below
+            Row('Sample clustering', ('44.3', '-'), ({'model': 'clustering'},), 'AlexNet'),
+            Row('SJE', ('50.1', '-'), ({'model': 'sje'},), 'GoogLeNet'),
+            Row('DS-SJE', ('50.4', '-'), ({'model': 'ds-sje'},), 'GoogLeNet'),
+            Row('DA-SJE', ('50.9', '-'), ({'model': 'da-sje'},), 'GoogLeNet'),
+            Row('Prototypical networks', ('54.6', '-'), ({'way': 50, 'query': 10},), 'GoogLeNet'),
         ),
         'Each with the network that its image features come from. Figures on other features cannot be compared.',
         (Row(f'{CLOSEST}, GoogLeNet features', ('53.87', '-')),),
-        features='GoogLeNet',
     ),
 }
 
@@ -208,20 +206,24 @@ def figures(experiment, results):
     trained = results['weights']['config'] if 'weights' in results else results['config']
     trained, found = {**USUAL, **trained}, {}
     for table in TABLES.values():
-        cells = [
-            cell for row in table.rows for cell in zip(table.columns, row.paper, table.by_column(row), strict=True)
-        ]
+        rows = [row for row in table.rows if row.features in ('', results.get('features'))]
+        cells = [cell for row in rows for cell in zip(table.columns, row.paper, table.by_column(row), strict=True)]
         for column, figure, run in cells if table.experiment == experiment else ():
             if run and {**trained, **USUAL, **run} == trained:
                 found.setdefault(column, figure)
     return {} if difference(experiment, results) else found
 
 
-def difference(experiment, results):
-    """In what a run differs from all of the paper's, so that its figures cannot stand beside them; '' if in nothing."""
+def difference(experiment, results, features='GoogLeNet'):
+    """In what a run differs from all of the paper's, so that its figures cannot stand beside them; '' if in nothing.
+
+    features: those of the paper's figures, on CUB.
+    """
     if results['synthetic'] or experiment not in {table.experiment for table in TABLES.values()}:
         return 'synthetic data' if results['synthetic'] else 'another data set'
     if results['evaluated_on'] != 'test':
         return f'{results["evaluated_on"]} classes'
-    features = results.get('features', 'other')  # which a run does not know of its data, where it does not say
-    return f'{features} features' if experiment == 'cub' and features != 'GoogLeNet' else ''
+    if experiment == 'cub' and results.get('classes', CUB_CLASSES) != CUB_CLASSES:
+        return 'another division of classes'
+    used = results.get('features', 'other')  # which a run does not know of its data, where it is not told
+    return f'{used} features' if experiment == 'cub' and used != features else ''

@@ -40,9 +40,6 @@ def real(source, data_dir) -> Data:
     if path and not path.is_dir():
         raise DataError(f'`source={source}` is not a folder')
     splits = preparing.load(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=fetch)
-    classes = tuple(len(splits[name].names) for name in ('train', 'validation', 'test') if name in splits)
-    if classes != CLASSES:
-        announce(f"CUB with {classes} classes, not the usual {CLASSES}: figures cannot be compared with the paper's")
     return Data('CUB-200-2011', False, **splits)
 
 
@@ -63,6 +60,8 @@ class CubFeatures(preparing.Builder):
         source = cub_sources.read_source(self.source[0])
         counts = ', '.join(f'{split} {len(names)} classes' for split, names in source.division.items())
         announce(f'CUB: {counts}; {source.form} in {self.source[0]}')
+        if tuple(map(len, source.division.values())) != CLASSES:
+            announce(f"other numbers of classes than {CLASSES}: figures cannot be compared with the paper's")
         self.shape = None
         return {split: self._generate_examples(source, names) for split, names in source.division.items()}
 

@@ -82,6 +82,12 @@ def test_score_depends_on_the_key_alone():
     assert score(1, key=KEY + 1).loss != score(1).loss
 
 
+def test_episodes_one_by_one_score_the_same():
+    devices = jax.devices()[:3]  # 20 episodes do not divide by 3
+    one_by_one = episode_scorer(TASK.classify, devices, **SIZES, episodes=EPISODES, one_by_one=True)
+    np.testing.assert_allclose(one_by_one(variables()[0], embedded(), jax.random.key(KEY)), score(1), rtol=1e-5)
+
+
 def test_confidence_by_hand():
     # deviations -2, -1, 0, 3 of mean 3: variance 14 / 3
     np.testing.assert_allclose(confidence(np.array([1.0, 2.0, 3.0, 6.0])), 1.96 * (14 / 3) ** 0.5 / 2, rtol=1e-12)

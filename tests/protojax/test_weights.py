@@ -1,6 +1,5 @@
 """The weights that come with the package: what they say of themselves, and what they are good for."""
 
-import os
 import pathlib
 
 import jax
@@ -48,10 +47,8 @@ def test_they_tell_characters_apart_that_nobody_has_ever_drawn(name):
     assert accuracy(load_pretrained(name), characters, way=5, shot=SHOTS[name], query=5) > 90
 
 
-@pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='PROTOJAX_TEST_DATA names no real data')
-def test_they_reach_their_figures_on_omniglot(tmp_path):
-    source = pathlib.Path(os.environ['PROTOJAX_TEST_DATA']) / 'omniglot'
-    characters = omniglot.load(data='real', source=source, data_dir=tmp_path).test
+def test_they_reach_their_figures_on_omniglot(tmp_path, real_data):
+    characters = omniglot.load(data='real', source=real_data('omniglot'), data_dir=tmp_path).test
     for name, shot in SHOTS.items():
         weights = load_pretrained(name)
         figure = weights.description['results']['test'][f'20-way {shot}-shot']

@@ -75,3 +75,18 @@ def test_zero_shot_systems_learn(model, tmp_path):
     values = {'way': 10, 'query': 4, 'dimensions': 64, 'episodes': 100, 'log_every': 20, 'optimizer': 'adam'}
     results = run(experiment, tmp_path, model=model, learning_rate=1e-2, **values)
     assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10
+
+
+def test_results_say_what_the_inputs_of_cub_are(tmp_path):
+    few_birds = birds(classes=(20, 10, 5), items=4, features=8)
+    experiment = cub.EXPERIMENT._replace(load=lambda config: few_birds)
+    values = {'way': 10, 'query': 4, 'dimensions': 4, 'episodes': 3, 'features': 'GoogLeNet'}
+    results = run(experiment, tmp_path, **values)
+    assert results['features'] == 'GoogLeNet' and results['trained_episodes'] == 3
+    assert (results['crops'], results['feature_dimensions'], results['classes']) == (10, 8, [20, 10, 5])
+    assert results['validation_classes'] == 'by the lists of the source'
+    names = sorted(few_birds.train.names + few_birds.validation.names)
+    train = few_birds.train._replace(names=tuple(name for i, name in enumerate(names) if i % 3 != 2))
+    by_rule = few_birds._replace(train=train, validation=few_birds.validation._replace(names=tuple(names[2::3])))
+    told = cub.details(configured(cub.RECIPE, {}), by_rule)
+    assert told['validation_classes'].startswith('every third class') and 'features' not in told

@@ -29,7 +29,7 @@ def test_figures_are_the_papers():
     assert papers['miniimagenet']['Meta-learner LSTM'] == ('43.44 ± 0.77', '60.60 ± 0.71')
     assert papers['distance']['matching, cosine, 5-shot, 20-way'] == ('46.46 ± 0.79', '55.77 ± 0.69')
     assert papers['way']['5-shot, 15 queries, 30-way'] == ('41.38 ± 0.81', '66.79 ± 0.66')
-    assert papers['cub']['SJE, GoogLeNet features'] == ('50.1', '-')
+    assert papers['cub']['SJE'] == ('50.1', '-')
     assert papers['cub']['Prototypical networks'] == ('54.6', '-')
 
 
@@ -74,6 +74,10 @@ def test_a_figure_stands_beside_the_same_setting(experiment, run, expected):
         ('omniglot', results(**MAIN, weights={'way': [60], 'shot': {}}), 'no figures of a model'),  # a foreign file's
         ('cub', results(way=50, query=10), 'other features'),
         ('cub', {**results(way=50, query=10), 'features': 'ResNet-50'}, 'ResNet-50 features'),
+        ('cub', {**results(way=50, query=10), 'features': 'GoogLeNet', 'classes': [150, 0, 50]}, 'another division'),
+        ('cub', {**results(model='ale'), 'features': 'GoogLeNet'}, 'no figures of a model'),  # but on Fisher vectors
+        ('miniimagenet', results(**{**FIVE_WAY, 'context': 'fce'}), 'no figures of a model'),
+        ('omniglot', results(**MAIN, finetune=5), 'no figures of a model'),
         ('folder', results(**FIVE_WAY), 'another data set'),
     ],
 )

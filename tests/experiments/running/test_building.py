@@ -79,6 +79,38 @@ def test_inputs_keep_their_relative_spread():
     np.testing.assert_allclose(images[:, :7].std(0), expected / scale, rtol=1e-4)
 
 
+def built(**values):
+    train = split(0)
+    task = build_zero_shot_task(dataclasses.replace(CONFIG, **values), Data('tiny', True, train, split(1), None))
+    params, _ = task.initialize(jax.random.key(0))
+    return task, train, params
+
+
+def test_flags_say_what_is_done_to_the_inputs_of_zero_shot_learning():
+    kernel, identity = np.eye(7, 16, dtype=np.float32), {}
+    for name in ('center_inputs', 'scale_inputs'):
+        task, train, params = built(**{name: False})
+        params['encoder'] = {'Dense_0': {'kernel': kernel, 'bias': np.zeros(16)}}
+        identity[name] = embedded(task, train, params)[0][:, :7]
+    items = train.items[:, :3, 0].reshape(-1, 7)
+    every = train.items[:, :3].reshape(-1, 7)
+    np.testing.assert_allclose(identity['scale_inputs'], items - every.mean(0)[None], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(identity['center_inputs'], items / np.sqrt((every**2).mean()), rtol=1e-3, atol=1e-4)
+
+
+def test_flags_say_how_the_maps_of_zero_shot_learning_start_and_end():
+    task, train, params = built(image_start=2.0, attribute_start=0.5)
+    usual = [1 / 7**0.5, 1 / 4**0.5]
+    for part, times, size in zip(('encoder', 'classifier'), (2.0, 0.5), usual, strict=True):
+        np.testing.assert_allclose(params[part]['Dense_0']['kernel'].std(), times * size, rtol=0.3)
+    by_cosine = embedded(*built(distance='cosine', image_start=2.0)[:2], params)[1]
+    assert (by_cosine <= 1e-5).all() and (by_cosine >= -2 - 1e-5).all()
+    free = built(unit_length=False)[0]
+    images, logits = embedded(free, train, params)
+    lengths = -logits[0] - (images[0] ** 2).sum()  # |c|^2 - 2 z.c
+    assert np.ptp(lengths) > 0.1 and free.attribute_encoder.unit_length is False
+
+
 @pytest.mark.parametrize('mirrors, pixels', [(False, 0), (True, 0), (False, 2), (True, 2)])
 def test_flags_say_how_training_images_are_changed(mirrors, pixels):
     image = np.zeros((1, 9, 9, 1), np.uint8)

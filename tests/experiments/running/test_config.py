@@ -6,7 +6,7 @@ import re
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.running.config import GROUPS, ConfigError, differing_fields, to_json
+from experiments.running.config import GROUPS, ConfigError, differing_fields, identity, run_name, to_json
 from experiments.running.flags import help_text, parse, with_flags
 
 RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
@@ -68,6 +68,14 @@ def test_the_recipes_are_the_papers():
         ({'prototypes_per_class': 2}, '--prototypes_per_class=2'),
         ({'model': 'matching', 'distance': 'diagonal'}, '--model=matching'),
         ({'episodes_per_step': 8, 'episodes': 20}, '--episodes=20'),
+        ({'clip_norm': -1.0}, '--clip_norm=-1.0'),
+        ({'finetune': -1}, '--finetune=-1'),
+        ({'finetune_rate': 0.0}, '--finetune_rate=0.0'),
+        ({'model': 'nearest', 'distance': 'diagonal'}, '--distance=diagonal is not for --model=nearest'),
+        ({'model': 'nearest', 'context': 'fce'}, '--context=fce is not for --model=nearest'),
+        ({'model': 'metalstm'}, 'must agree'),
+        ({'model': 'metalstm', 'finetune': 3}, '--finetune=3 is not for --model=metalstm'),
+        ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
     ],
 )
 def test_bad_values_are_named(values, named):
@@ -93,3 +101,30 @@ def test_an_experiment_is_known_by_what_changes_its_result():
 def test_arguments_that_the_library_names_are_shown_as_flags():
     error = ValueError('`source=/a b` has no `x y`; choose another `data_dir`')
     assert with_flags(error) == '--source=/a b has no `x y`; choose another --data_dir'
+
+
+def test_a_model_brings_its_values_and_flags_change_them():
+    assert parse(miniimagenet.RECIPE, ['--model=metalstm']).way == 5
+    config = parse(omniglot.RECIPE, ['--model=metalstm', '--shot=5', '--clip_norm=1'])
+    assert (config.way, config.query, config.test_way, config.clip_norm) == (5, 15, (5,), 1.0)
+    assert run_name('omniglot', omniglot.RECIPE, identity(config)) == (
+        'omniglot-5way-5shot-model=metalstm-clip_norm=1.0-seed0'
+    )
+    plain = parse(omniglot.RECIPE, ['--model=nearest'])
+    assert run_name('omniglot', omniglot.RECIPE, identity(plain)) == 'omniglot-8way-1shot-model=nearest-seed0'
+
+
+def test_the_official_recipe():
+    config = parse(omniglot.RECIPE, ['--recipe=official'])
+    assert (config.resize, config.scale_init, config.kernel_init) == ('nearest', 'ones', 'uniform')
+    assert (config.validation_way, config.validation_episodes, config.retrain_length) == (5, 100, 'search')
+    assert (config.patience, config.validate_every, config.retrain) == (200, 100, True)
+
+
+def test_zero_shot_systems_have_no_distance():
+    with pytest.raises(ConfigError, match='--distance=cosine is for --model=prototypical'):
+        dataclasses.replace(cub.RECIPE, model='ale', distance='cosine')
+
+
+def test_cub_says_that_the_paper_never_halves_the_rate():
+    assert '0: never, as in the paper' in help_text('', cub.RECIPE).replace('\n      ', ' ')

@@ -188,14 +188,22 @@ def test_commands_of_different_experiments_share_no_folder():
 
 def test_search_then_training_anew(tmp_path, capsys):
     """The validation loss chooses the length; the final model is trained as long on train and validation classes."""
-    driver.run(config(tmp_path, patience=2), REAL)
+    results = driver.run(config(tmp_path, patience=2), REAL)
     search = [line for line in lines(tmp_path) if line['stage'] == 'search' and line['split'] == 'validation']
     losses = [line['loss'] for line in search]
     best = search[int(np.argmin(losses))]['episode']
     assert search[-1]['episode'] == best + 2 * 2
     trained = [line['episode'] for line in lines(tmp_path) if line['stage'] == 'train']
-    assert max(trained) == best
+    assert max(trained) == best == results['trained_episodes']
     assert f'lowest validation loss after {best} episodes' in capsys.readouterr().out
+
+
+def test_training_anew_for_as_long_as_the_search_took(tmp_path):
+    """As the official code does: the best length plus the patience."""
+    results = driver.run(config(tmp_path, patience=2, retrain_length='search'), REAL)
+    last = max(line['episode'] for line in lines(tmp_path) if line['stage'] == 'search')
+    assert last == results['trained_episodes']
+    assert last == max(line['episode'] for line in lines(tmp_path) if line['stage'] == 'train')
 
 
 def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path):

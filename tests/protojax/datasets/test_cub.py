@@ -1,7 +1,5 @@
 """CUB from the three forms in which people have its features, and everything that can be wrong with them."""
 
-import os
-import pathlib
 import shutil
 
 import numpy as np
@@ -322,9 +320,8 @@ def test_source_that_is_no_folder(tmp_path):
     refused(tmp_path / 'nowhere', 'is not a folder')
 
 
-@pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='no real data')
-def test_real_data():
-    source = cub_sources.read_source(pathlib.Path(os.environ['PROTOJAX_TEST_DATA'], 'cub'))
+def test_real_data(real_data):
+    source = cub_sources.read_source(real_data('cub'))
     assert [len(names) for names in source.division.values()] == [100, 50, 50]
     assert source.features('001.Black_footed_Albatross').shape == (60, 1, 1024)
     assert source.attributes['001.Black_footed_Albatross'].shape == (312,)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import pathlib
 import pickle
 import shutil
@@ -348,9 +347,8 @@ def test_tar_bomb_is_refused(tmp_path, monkeypatch):
         load(tarred(tmp_path / 'source'), tmp_path / 'prepared')
 
 
-@pytest.mark.skipif('PROTOJAX_TEST_DATA' not in os.environ, reason='no real data')
-def test_real_data():
-    with miniimagenet_files.open_source(pathlib.Path(os.environ['PROTOJAX_TEST_DATA'], 'miniimagenet')) as (splits, _):
+def test_real_data(real_data):
+    with miniimagenet_files.open_source(real_data('miniimagenet')) as (splits, _):
         miniimagenet.check_classes(splits, 'source')
         assert splits['validation']['n01855672'].count == 600
         assert splits['validation']['n01855672'].images().shape == (600, 84, 84, 3)
