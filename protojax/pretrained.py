@@ -29,6 +29,7 @@ from protojax.files import read_arrays, write_arrays
 FORMAT = 'protojax weights 2'
 LARGEST = 1 << 30  # bytes of a file
 BATCH = 64  # items that are embedded at a time
+DEEPEST = 8  # groups of layers, or factor of their number
 ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, EfficientNetLite, LinearMap, ResNet12)}
 
 
@@ -154,6 +155,8 @@ def _described_encoder(described):
         positive = name in ('std', 'scale')
         if value is not None and not all(math.isfinite(n) and (n > 0 or not positive) for n in numbers):
             raise ValueError(f'the encoder has {name}={value}')
+    if settings.get('depth', 1) > DEEPEST or len(settings.get('widths', ())) > DEEPEST:
+        raise ValueError(f'the encoder has far more than {DEEPEST} layers')  # it would take minutes just to look at it
     encoder = ENCODERS[described['kind']]
     return encoder(**{name: value for name, value in settings.items() if name in encoder.settings})
 

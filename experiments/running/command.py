@@ -6,7 +6,7 @@ import sys
 from typing import ClassVar
 
 from experiments.running.config import MACHINE, ConfigError, option
-from experiments.running.flags import define_flags, from_flags, help_text, start
+from experiments.running.flags import define_flags, from_flags, help_text, start, with_flags
 from experiments.running.startup import quiet_logs, set_compilation_cache
 from protojax.errors import DataError, WeightsError, first_line
 
@@ -45,7 +45,7 @@ def main(argv, defaults, run):
         set_compilation_cache(config)
         run(config, argv[1:])
     except ERRORS as error:
-        print(f'error: {error}', file=sys.stderr)
+        print(f'error: {with_flags(error)}', file=sys.stderr)
         return 1
     except OSError as error:
         print(f'error: {first_line(error)}', file=sys.stderr)

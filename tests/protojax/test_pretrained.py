@@ -12,7 +12,7 @@ import safetensors.numpy
 
 import protojax
 from protojax import pretrained
-from protojax.encoders import LinearMap
+from protojax.encoders import EfficientNetLite, LinearMap, ResNet12
 from protojax.errors import WeightsError
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 
@@ -168,4 +168,11 @@ def test_damaged_and_foreign_files_are_refused(file, damage):
 def test_a_file_that_is_too_large_is_not_read(file, monkeypatch):
     monkeypatch.setattr(pretrained, 'LARGEST', 1000)
     with pytest.raises(WeightsError, match='more than 1000 bytes'):
+        load_pretrained(file)
+
+
+@pytest.mark.parametrize('encoder', [EfficientNetLite(depth=1e9), ResNet12(widths=(2,) * 2000)])
+def test_an_endless_encoder_is_not_built(file, original, encoder):
+    save_pretrained(file, original._replace(encoder=encoder), SHAPE)
+    with pytest.raises(WeightsError, match='far more than 8 layers'):
         load_pretrained(file)
