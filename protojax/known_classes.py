@@ -75,7 +75,10 @@ def known_classes(embeddings: ArrayLike, labels: ArrayLike, names: Sequence[str]
 
 
 def zero_shot(prototypes: ArrayLike, names: Sequence[str]) -> KnownClasses:
-    """Classes that are known by a prototype alone, such as the embedding of their attributes: [way, D]."""
+    """Classes that are known by a prototype alone: [way, D].
+
+    Weights of zero-shot learning make prototypes of attributes: `zero_shot(weights.embed_attributes(values), names)`.
+    """
     return known_classes(prototypes, np.arange(len(names)), names)
 
 

@@ -60,6 +60,12 @@ class Pretrained(NamedTuple):
             parts.append(_embed(self.encoder, self.params, self.batch_stats, padded)[: len(part)])
         return jnp.concatenate(parts)
 
+    def embed_attributes(self, attributes: ArrayLike) -> jax.Array:
+        """Prototypes of classes that are known by their attributes alone, for zero_shot: [way, A] -> [way, D]."""
+        if self.attribute_encoder is None:
+            raise ValueError('these weights know no attributes: only those of zero-shot learning do')
+        return encode(self.attribute_encoder, self.classifier, {}, jnp.asarray(attributes))[0]
+
 
 def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None) -> Pretrained:
     """The weights that come with protojax under a name, or those of a file.
