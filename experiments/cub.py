@@ -22,7 +22,7 @@ MODELS = {
     'sje': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
     'ds-sje': {'episodes': 1000},
     'da-sje': {'episodes': 1000},
-    'clustering': {},
+    'clustering': {'learning_rate': 1e-3, 'episodes': 1000},
 }
 
 
