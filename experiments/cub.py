@@ -16,7 +16,7 @@ from experiments.running.startup import launch
 from protojax.datasets import cub
 from protojax.datasets.sources.cub_lists import divide
 
-# What --model changes besides: chosen on the validation classes (experiments/RESULTS.md).
+# What --model changes besides: chosen on the validation classes, by one seed.
 MODELS = {
     'ale': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
     'sje': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
