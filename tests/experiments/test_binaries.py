@@ -17,7 +17,7 @@ ERRORS = {
     'not a number': (['--way=many'], '--way=many'),
     'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
     'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
-    'no source': (['--source=/no/such/folder'], '--source /no/such/folder does not exist'),
+    'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
     'no such weights': (['--weights=none', '--source=/no/such/folder'], 'there are no weights none'),  # before the data
     'pictures': (['--pictures=perhaps'], 'pictures'),
     'no place to write': (['--data=synthetic', '--workdir=/dev/null/run'], 'choose another --workdir'),
@@ -51,8 +51,11 @@ def test_a_bad_command_line_gets_one_clear_line(outcomes, name):
     assert ERRORS[name][1] in line
 
 
-@pytest.mark.parametrize('module', ['omniglot', 'miniimagenet', 'cub'])
-def test_help_explains_each_flag(module):
+@pytest.mark.parametrize(
+    'module, halving',
+    [('omniglot', 'Paper: 2000'), ('miniimagenet', 'Paper: 2000'), ('cub', '0: never, as in the paper')],
+)
+def test_help_explains_each_flag(module, halving):
     output, _ = start(module, '--help').communicate(timeout=120)
     assert 'Classes per training episode (N_C)' in output
-    assert '--source' in output and '--workdir' in output and 'Paper: 2000' in output
+    assert '--source' in output and '--workdir' in output and halving in output
