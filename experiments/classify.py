@@ -10,30 +10,42 @@ Everything is written to --output: predictions.csv, predictions.json, confusion.
 
 import dataclasses
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from experiments.reporting import prediction_page, predictions
-from experiments.reporting.drawing import save
+from experiments.reporting.confusion import confusion_figure, confusion_line, confusion_matrix
+from experiments.reporting.drawing import save_drawing
+from experiments.reporting.prediction_page import BESIDE, SHOWN, prediction_page
+from experiments.reporting.predictions import (
+    listed_predictions,
+    prediction_summary,
+    prediction_summary_lines,
+    predictions_as_csv,
+    predictions_as_json,
+    predictions_as_lines,
+)
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import EVALUATION, MAIN, ConfigError, option
 from experiments.running.own_images import (
-    embed_classes,
-    embed_files,
-    find_classes,
-    find_images_of,
-    load_weights,
-    suiting_weights,
+    embed_own_classes,
+    embed_own_files,
+    find_own_classes,
+    find_own_images,
+    ink_of_own_images,
+    load_own_classes,
+    load_weights_for_own_images,
+    weights_for_own_images,
 )
-from protojax.class_files import load_classes, save_classes
+from experiments.running.progress import phase, progress_columns
+from protojax.class_files import save_classes
 from protojax.distances import pairwise, squared_euclidean
 from protojax.files import write_whole
-from protojax.images import INKS
 from protojax.known_classes import calibrated, known_classes, merge, predict
 
 PRINTED = 30  # answers on the screen; all are in the files
-QUERIES_AT_ONCE = 1024
+AT_ONCE = 1024  # queries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,110 +64,134 @@ class ClassifyConfig(CommandConfig):
         '', 'File with classes of an earlier --save; the classes of --support, if given, are added to them.', group=MAIN
     )
     save: str = option('', 'File to save the classes to (.safetensors), for later queries.', group=MAIN)
-    ink: str = option(
-        'auto',
-        'Drawings are dark on light, or light on dark; "auto" finds out for each.',
-        group=EVALUATION,
-        choices=INKS,
-    )
+    ink: str = ink_of_own_images(EVALUATION)
     unknown: str = option(
         'auto',
         'Squared distance beyond which an image is of no class ("off": none is). A class of n examples gets '
-        '(1 + 1/n) times as much. "auto" takes the distance that calls 5 % of the examples unknown, each left out in '
-        'turn.',
+        '(1 + 1/n) times as much. "auto" lies between the distances of examples, each left out in turn, from their own '
+        'and from the nearest other class, and calls at most a tenth of them unknown. From one example per class less '
+        'can be told: of photographs a third may be called unknown wrongly.',
         group=EVALUATION,
     )
 
 
-def classify(config, more_queries):
+def run_classify(config, more_queries):
     """Learn the classes, classify the queries, write everything down -> answers."""
-    weights, known, support = learn(config)
+    queries = [path for path in (config.query, *more_queries) if path]
+    if not (queries or config.save):
+        raise ConfigError('there is nothing to classify; give an image or a folder with --query')
+    images = find_own_images(queries, 'query') if queries else []
+    weights, known, support = _learn_to_classify(config)
     if config.save:
         save_classes(config.save, known, encoder=weights.description['digest'])
         print(f'{len(known.names)} classes saved to {config.save}')
-    queries = [path for path in (config.query, *more_queries) if path]
-    if not queries and config.save:
-        return []
     if not queries:
-        raise ConfigError('there is nothing to classify; give an image or a folder with --query')
-    embedded = embed_files(weights, find_images_of(queries, 'query'), label='queries', ink=config.ink)
+        return []
+    embedded = embed_own_files(weights, images, label='queries', ink=config.ink)
     if not embedded.paths:
         raise ConfigError('none of the images of --query can be read')
     found = []
-    for start in range(0, len(embedded.paths), QUERIES_AT_ONCE):
-        part = slice(start, start + QUERIES_AT_ONCE)
+    for part in _query_batches(len(embedded.paths)):
         prediction = predict(known, embedded.embeddings[part])
-        found += predictions.answers(embedded.paths[part], embedded.classes[part], prediction, known.names)
-    report(config, weights, known, support, embedded, found)
+        found += listed_predictions(embedded.paths[part], embedded.classes[part], prediction, known.names)
+    _report_classified(config, known, support, embedded, found)
     return found
 
 
-def learn(config):
+def _learn_to_classify(config):
     """The classes of --classifier and --support -> Pretrained, KnownClasses, embedded support or None."""
+    threshold = _threshold_to_classify(config.unknown)
     if not (config.support or config.classifier):
         raise ConfigError('there are no classes; give --support=DIR with a folder for each class')
-    found = find_classes(config.support, 'support') if config.support else None
+    found = find_own_classes(config.support, 'support') if config.support else None
     if not (config.weights or found):
         raise ConfigError('--classifier alone does not tell the encoder; give --weights as when it was saved')
-    name = config.weights or suiting_weights(found.paths, len(found.paths) / len(set(found.classes)))
-    weights = load_weights(name)
+    with phase('loading the encoder'):
+        name = config.weights or weights_for_own_images(found.paths, len(found.paths) / len(set(found.classes)))
+        weights = load_weights_for_own_images(name)
     print(f'encoder: {name}')
-    support = embed_classes(weights, found, flag='support', ink=config.ink) if found else None
+    support = embed_own_classes(weights, found, flag='support', ink=config.ink) if found else None
     known = None
     if support:
         known = known_classes(support.embeddings, support.labels, support.names)
         known = calibrated(known, support.embeddings, support.labels)
     if config.classifier:
-        saved = load_classes(config.classifier, encoder=weights.description['digest'])
+        saved = load_own_classes(config.classifier, weights)
         known = merge(saved, known) if known else saved
-    return weights, with_threshold(known, config.unknown), support
+    return weights, known if threshold is None else dataclasses.replace(known, threshold=threshold), support
 
 
-def with_threshold(known, unknown):
-    """The classes with the threshold that --unknown says."""
+def _threshold_to_classify(unknown):
+    """The threshold that --unknown says, or None for that of the classes."""
     if unknown == 'auto':
-        return known
+        return None
     try:
         threshold = math.inf if unknown == 'off' else float(unknown)
     except ValueError:
         threshold = -1.0
     if not threshold > 0:
         raise ConfigError(f'--unknown={unknown} must be auto, off or a number above 0')
-    return dataclasses.replace(known, threshold=np.float32(threshold))
+    return np.float32(threshold)
 
 
-def report(config, weights, known, support, embedded, found):
+def _report_classified(config, known, support, embedded, found):
     """Print the answers and write the files."""
-    told = predictions.summary(found, known.names)
-    counts = f'{known.counts.min()} to {known.counts.max()}' if np.ptp(known.counts) else f'{known.counts[0]}'
-    about = f'{len(known.names)} classes of {counts} examples, temperature {known.temperature:.3g}, '
-    about += 'nothing is unknown' if np.isinf(known.threshold) else f'unknown beyond {known.threshold:.3g}'
-    lines = [about, *predictions.summary_lines(told)]
-    print('\n'.join([*predictions.as_lines(found, PRINTED), *lines]))
     output = Path(config.output).expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    write_whole(output / 'predictions.csv', predictions.as_csv(found))
+    told = prediction_summary(found, known.names)
+    lines = [_line_about_known_classes(known), *prediction_summary_lines(told)]
+    if told:
+        matrix = confusion_matrix(found, known.names)
+        lines += filter(None, [confusion_line(matrix, known.names)])
+        save_drawing(confusion_figure(matrix, known.names, lines[1]), output / 'confusion.png')
+    room = {'columns': progress_columns(sys.stdout)} if sys.stdout.isatty() else {}
+    print('\n'.join([*predictions_as_lines(found, PRINTED, **room), *lines]), flush=True)
+    write_whole(output / 'predictions.csv', predictions_as_csv(found))
     threshold = None if np.isinf(known.threshold) else float(known.threshold)
     facts = {'classes': known.names, 'temperature': float(known.temperature), 'threshold': threshold}
-    facts |= {'summary': told, 'skipped': embedded.skipped}
-    write_whole(output / 'predictions.json', predictions.as_json(found, **facts))
-    if told:
-        matrix = predictions.confusion_matrix(found, known.names)
-        save(predictions.confusion_figure(matrix, known.names, lines[1]), output / 'confusion.png')
+    write_whole(
+        output / 'predictions.json', predictions_as_json(found, **facts, summary=told, skipped=embedded.skipped)
+    )
     if config.page:
-        write_whole(output / 'page.html', page(lines, found, embedded, support))
+        with phase('writing page.html'):
+            write_whole(output / 'page.html', _page_of_classified(lines, found, embedded, support))
     print(f'written to {output}')
 
 
-def page(lines, found, embedded, support):
-    """page.html."""
+def _line_about_known_classes(known):
+    """The classes in words."""
+    least, most = known.counts.min(), known.counts.max()
+    examples = f'{least} to {most} examples' if least < most else f'{most} example{"s" if most > 1 else ""}'
+    about = f'{len(known.names)} classes of {examples}, temperature {known.temperature:.3g}, '
+    if np.isinf(known.threshold):
+        return about + 'nothing is unknown'
+    nearest, farthest = (f'{limit:.3g}' for limit in (known.limits.min(), known.limits.max()))
+    return about + f'unknown beyond a distance of {farthest if nearest == farthest else f"{nearest} to {farthest}"}'
+
+
+def _page_of_classified(lines, found, embedded, support):
+    """page.html, which shows the first queries where there are very many."""
+    shown = min(len(found), SHOWN)
+    if shown < len(found):
+        lines = [*lines, f'The first {shown} of {len(found)} queries are shown.']
     paths, classes = (support.paths, support.classes) if support else ((), ())
-    nearest = np.zeros((len(found), 0), int)
+    nearest = np.zeros((shown, 0), int)
     if support:
-        distances = np.asarray(pairwise(squared_euclidean)(embedded.embeddings, support.embeddings))
-        nearest = np.argsort(distances, 1)[:, : prediction_page.BESIDE]
-    return prediction_page.page('Classified images', lines, found, embedded.paths, paths, classes, nearest)
+        parts = (embedded.embeddings[part] for part in _query_batches(shown))
+        nearest = np.concatenate([_nearest_examples(support, queries) for queries in parts])
+    return prediction_page('Classified images', lines, found[:shown], embedded.paths[:shown], paths, classes, nearest)
+
+
+def _nearest_examples(support, queries):
+    """Places of the examples that are nearest to each query: [Q, D] -> int [Q, n]."""
+    distances = np.asarray(pairwise(squared_euclidean)(queries, support.embeddings))
+    return np.argsort(distances, 1)[:, :BESIDE]
+
+
+def _query_batches(number):
+    """Slices of so many queries, a few at a time, as distances to all classes and examples are kept in memory."""
+    return [slice(start, min(start + AT_ONCE, number)) for start in range(0, number, AT_ONCE)]
 
 
 if __name__ == '__main__':
-    launch_command(ClassifyConfig(), classify)
+    launch_command(ClassifyConfig(), run_classify, arguments=True)

@@ -13,8 +13,8 @@ from experiments.running.building import build_zero_shot_task
 from experiments.running.config import MAIN, TRAINING, ZeroShotConfig, option
 from experiments.running.driver import Experiment
 from experiments.running.startup import launch
-from protojax.datasets import cub
-from protojax.datasets.sources.cub_lists import divide
+from protojax.datasets.cub import load_cub
+from protojax.datasets.sources.cub_lists import divide_by_lists
 
 # What --model changes besides: chosen on the validation classes, by one seed.
 MODELS = {
@@ -49,14 +49,14 @@ class CubConfig(ZeroShotConfig):
 RECIPE = CubConfig(way=50, query=10, learning_rate=1e-4, weight_decay=1e-5, validate_every=20, patience=25)
 
 
-def load(config):
-    return cub.load(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
+def _load_for_cub(config):
+    return load_cub(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
 
 
-def details(config, data):
+def cub_details(config, data):
     """What of the inputs decides how figures compare with others."""
     train, validation, test = (list(split.names) for split in (data.train, data.validation, data.test))
-    by_rule = divide(train + validation, None, test)['validation'] == sorted(validation)
+    by_rule = divide_by_lists(train + validation, None, test)['validation'] == sorted(validation)
     crops, dimensions = data.train.items.shape[2:]
     return {
         **({'features': config.features} if config.features else {}),
@@ -70,9 +70,9 @@ def details(config, data):
 EXPERIMENT = Experiment(
     name='cub',
     recipe=RECIPE,
-    load=load,
+    load=_load_for_cub,
     build=build_zero_shot_task,
-    details=details,
+    details=cub_details,
     stand_in_episodes=2000,
 )
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
-from experiments.running.own_images import load_weights
-from protojax import exporting
-from protojax.class_files import load_classes
+from experiments.running.own_images import load_own_classes, load_weights_for_own_images
+from experiments.running.progress import phase
+from protojax.exporting import describe_export, inference_to_export, run_onnx, run_stablehlo, to_onnx, to_stablehlo
 from protojax.files import write_whole
 
 FORMATS = {
-    'onnx': (exporting.to_onnx, exporting.run_onnx),
-    'stablehlo': (exporting.to_stablehlo, exporting.run_stablehlo),
+    'onnx': (to_onnx, run_onnx),
+    'stablehlo': (to_stablehlo, run_stablehlo),
 }
 LARGEST_DIFFERENCE = 1e-4  # of embeddings or probabilities, over the largest of them
 
@@ -39,29 +39,29 @@ class ExportConfig(CommandConfig):
     output: str = option('', 'File to write (default: model.onnx or model.stablehlo).', group=MAIN)
 
 
-def export(config, arguments=()):
+def run_export(config):
     """Write the exported file -> its path."""
-    if arguments:
-        raise ConfigError(f'{arguments[0]!r} is no flag; flags begin with --, see --help')
     if not config.weights:
         raise ConfigError('there is nothing to export; give --weights')
     if config.format == 'onnx' and importlib.util.find_spec('jax2onnx') is None:
         raise ConfigError("ONNX files are made by jax2onnx; pip install 'protojax[onnx]'")
-    weights = load_weights(config.weights)
-    known = load_classes(config.classifier, encoder=weights.description['digest']) if config.classifier else None
+    weights = load_weights_for_own_images(config.weights)
+    known = load_own_classes(config.classifier, weights) if config.classifier else None
     make, run = FORMATS[config.format]
-    data = make(weights, known)
-    difference = compare(run, data, weights, known)
+    with phase(f'exporting to {config.format}'):
+        data = make(weights, known)
+    with phase('comparing with JAX'):
+        difference = _compare_exported(run, data, weights, known)
     path = Path(config.output or f'model.{config.format}').expanduser()
     write_whole(path, data)
-    write_whole(path.with_suffix('.json'), json.dumps(exporting.describe(weights, known), indent=1) + '\n')
+    write_whole(path.with_name(f'{path.name}.json'), json.dumps(describe_export(weights, known), indent=1) + '\n')
     print(f'{path}: {len(data) / 1e6:.2f} MB, differs from JAX by at most {difference:.1e}')
     return path
 
 
-def compare(run, data, weights, known):
+def _compare_exported(run, data, weights, known):
     """The largest difference of what the file and JAX compute, for two numbers of images."""
-    rng, function, largest = np.random.default_rng(0), exporting.inference(weights, known), 0.0
+    rng, function, largest = np.random.default_rng(0), inference_to_export(weights, known), 0.0
     for number in (1, 3):
         images = rng.integers(0, 256, (number, *weights.encoder.item_shape), np.uint8)
         expected, found = np.asarray(function(images)), run(data, images)
@@ -72,4 +72,4 @@ def compare(run, data, weights, known):
 
 
 if __name__ == '__main__':
-    launch_command(ExportConfig(), export)
+    launch_command(ExportConfig(), run_export)

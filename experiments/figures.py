@@ -16,96 +16,109 @@ from pathlib import Path
 import numpy as np
 
 from experiments import cub
-from experiments.publish import published_table
-from experiments.reporting import charts, diagrams, drawing, maps, records
+from experiments.publish import published_comparison
+from experiments.reporting import charts, records
+from experiments.reporting.diagrams import (
+    farthest_for_diagram,
+    items_for_diagram,
+    nearest_for_diagram,
+    prototype_diagram,
+    query_for_diagram,
+)
+from experiments.reporting.drawing import save_drawing
+from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
+from experiments.reporting.records import published_records, record_flags
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
 from experiments.running.progress import phase
-from experiments.running.shown_classes import LEAST_ITEMS, embedded_birds, embedded_classes
+from experiments.running.shown_classes import LEAST_ITEMS, shown_birds, shown_classes
 from protojax.prototypes import prototypes
 
 BENCHMARK = records.PUBLISHED / 'benchmark.json'
 SHOT = LEAST_ITEMS - 1  # support points of a class in a diagram, which leaves one to be the query
 
 
-def few_shot(config):
+def few_shot_figure(config):
     """Three classes that are much alike: support points, their means, a query and the regions of the classifier."""
-    classes, title = embedded_classes(config)
-    chosen = diagrams.nearest_three(np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names))))
+    classes, title = shown_classes(config)
+    chosen = nearest_for_diagram(np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names))))
     members = [np.flatnonzero(classes.labels == label) for label in chosen]
-    support = diagrams.taken(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
+    support = items_for_diagram(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
     means = np.asarray(prototypes(support.points, support.labels, way=3))
-    others = diagrams.taken(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
+    others = items_for_diagram(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
     remark = (
         f'Prototypes c are means of {SHOT} support points. All is seen on the plane through them: what that leaves\n'
         f'out of {means.shape[1]} dimensions changes no difference of squared distances, so the regions are exact'
     )
-    query = diagrams.rightly_classified(others, means, share=0.0)  # only just
-    return diagrams.prototype_diagram(support, means, query, title, remark, few_shot=True)
+    query = query_for_diagram(others, means, share=0.0)  # only just
+    return prototype_diagram(support, means, query, title, remark, few_shot=True)
 
 
-def zero_shot(config):
+def zero_shot_figure(config):
     """Three classes of birds: prototypes from their attributes, images, a query and the regions of the classifier."""
-    birds, means, title = embedded_birds(config, cub.EXPERIMENT)
-    chosen = diagrams.farthest_three(means)
-    shown = diagrams.taken(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
+    birds, means, title = shown_birds(config, cub.EXPERIMENT)
+    chosen = farthest_for_diagram(means)
+    shown = items_for_diagram(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
     remark = (
         'Prototypes c come from the attributes of test classes alone; points are images of these classes. All is seen\n'
         f'on the plane through the prototypes, which keeps the regions of the classifier in {means.shape[1]} dimensions'
     )
-    query = diagrams.rightly_classified(shown, means[chosen], share=0.5)
-    return diagrams.prototype_diagram(shown, means[chosen], query, f'{title}, zero-shot', remark, few_shot=False)
+    query = query_for_diagram(shown, means[chosen], share=0.5)
+    return prototype_diagram(shown, means[chosen], query, f'{title}, zero-shot', remark, few_shot=False)
 
 
-def distance(config):
+def distance_figure(config):
     """Accuracy by distance, way and shot for both models on miniImageNet, ours beside the paper's."""
-    _, found, _ = published_table('distance')
+    _, found, _ = published_comparison('distance')
     return charts.distance_chart(found)
 
 
-def way(config):
+def way_figure(config):
     """Accuracy by training way for both shots on miniImageNet, or on --dataset=omniglot, ours beside the paper's."""
-    _, found, _ = published_table('omniglot-way' if config.dataset == 'omniglot' else 'way')
+    _, found, _ = published_comparison('omniglot-way' if config.dataset == 'omniglot' else 'way')
     return charts.way_chart(found)
 
 
-def tengwar(config):
+def tengwar_figure(config):
     """A map of the characters of an alphabet by t-SNE, with their prototypes and those that are misclassified."""
-    classes, title = embedded_classes(config)
+    classes, title = shown_classes(config)
     means = np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names)))
     try:
         with phase('t-SNE'):
-            places = maps.tsne(np.concatenate([classes.points, means]))
+            places = tsne(np.concatenate([classes.points, means]))
     except ImportError as error:
         raise ConfigError("t-SNE is that of scikit-learn; pip install 'protojax[figures]'") from error
-    items, predicted = len(classes.points), maps.nearest_of_others(classes)
+    items, predicted = len(classes.points), nearest_on_map(classes)
     wrong = int(np.sum(predicted != classes.labels))
     remark = (
-        f'{items} items of {len(classes.names)} classes, placed by t-SNE (perplexity {maps.perplexity(items)}). '
+        f'{items} items of {len(classes.names)} classes, placed by t-SNE (perplexity {map_perplexity(items)}). '
         'Black: the prototypes, each drawn as the item next to it.\n'
         f'Red: {wrong} items that are nearer to the prototype of another class than to their own, where arrows point.\n'
         "An item's own prototype is here the mean of the other items of its class"
     )
-    return maps.class_map(places[:items], places[items:], classes, predicted, title, remark)
+    return class_map(places[:items], places[items:], classes, predicted, title, remark)
 
 
-def curves(config):
+def curves_figure(config):
     """Learning curves of the published runs, on Omniglot or another --dataset."""
     name = config.dataset or 'omniglot'
-    runs = [run for run in records.published(name) if len(run['curve']) > 1]
+    runs = [run for run in published_records(name) if len(run['curve']) > 1]
     if not runs:
         raise ConfigError(f'no published run has a learning curve on --dataset={name}; choose another')
-    given, found = [records.flags(run['command']) for run in runs], {}
+    given, found = [record_flags(run['command']) for run in runs], {}
+    given = [{n: value for n, value in own.items() if n not in records.LENGTHS} for own in given]
+    shared = set.intersection(*(set(own.items()) for own in given))
     for run, own in zip(runs, given, strict=True):
-        changed = [n for n in own if n not in records.LENGTHS and any(other.get(n) != own[n] for other in given)]
-        label = ' '.join(f'--{n}={own[n]}' for n in changed) or 'without these flags'
+        label = ' '.join(f'--{n}={own[n]}' for n in own if (n, own[n]) not in shared) or 'no further flags'
         found[label] = [(int(episode), look['accuracy'], look['loss']) for episode, look in run['curve'].items()]
-    values = runs[0]['config']
-    setting = f'{values["validation_way"]}-way {values["shot"]}-shot' if 'validation_way' in values else 'zero-shot'
-    return charts.learning_curves(found, f'{runs[0]["dataset"]}: {setting} episodes of the validation classes')
+    settings = [(run['config'].get('validation_way'), run['config'].get('shot')) for run in runs]
+    setting = ' and '.join(f'{way}-way {shot}-shot' if way else 'zero-shot' for way, shot in dict.fromkeys(settings))
+    shown = ' '.join(f'--{n}={given[0][n]}' for n in given[0] if (n, given[0][n]) in shared)
+    remark = f'{setting} episodes of the validation classes; python -m experiments.{name} {shown}'
+    return charts.learning_curves(found, f'{runs[0]["dataset"]}: {remark}')
 
 
-def speed(config):
+def speed_figure(config):
     """How long training and evaluation take beside textbook Flax and PyTorch, as experiments.benchmark measured."""
     file = Path(config.benchmark or BENCHMARK)
     try:
@@ -117,13 +130,13 @@ def speed(config):
 
 
 FIGURES = {
-    'few-shot': few_shot,
-    'zero-shot': zero_shot,
-    'distance': distance,
-    'way': way,
-    'tengwar': tengwar,
-    'curves': curves,
-    'speed': speed,
+    'few-shot': few_shot_figure,
+    'zero-shot': zero_shot_figure,
+    'distance': distance_figure,
+    'way': way_figure,
+    'tengwar': tengwar_figure,
+    'curves': curves_figure,
+    'speed': speed_figure,
 }
 
 
@@ -138,7 +151,9 @@ class FiguresConfig(CommandConfig):
         'omniglot-60way-1shot; for --folder as its images are; for zero-shot those of experiments.cub.',
         group=MAIN,
     )
-    dataset: str = option('', 'Data set: omniglot, miniimagenet or cub.', group=MAIN)
+    dataset: str = option(
+        '', 'Data set, where a figure can be of several.', group=MAIN, choices=('', 'omniglot', 'miniimagenet', 'cub')
+    )
     classes: str = option('', 'How the names of the classes begin: an alphabet of Omniglot.', group=MAIN)
     folder: str = option('', 'Own images instead of a data set: a folder with a folder for each class.', group=MAIN)
     data: str = option('auto', 'Real data, or a stand-in.', group=MAIN, choices=('auto', 'real', 'synthetic'))
@@ -148,22 +163,24 @@ class FiguresConfig(CommandConfig):
     benchmark: str = option('', 'File of experiments.benchmark (default: the published one).', group=MAIN)
 
 
-def run(config, arguments):
+def run_figures(config):
     """Draw a figure, or list them all."""
-    if arguments:
-        raise ConfigError(f'{arguments[0]!r} is no flag; flags begin with --, see --help')
     if config.list:
         print('\n'.join(f'--figure={name}\n    {draw.__doc__}' for name, draw in FIGURES.items()))
         return
     if config.figure not in FIGURES:
         raise ConfigError(f'--figure={config.figure} is unknown; choose {", ".join(FIGURES)}')
+    if config.dataset == 'cub' and config.figure not in ('zero-shot', 'curves'):
+        raise ConfigError(f'--figure={config.figure} is not of --dataset=cub; leave it out')
     figure, folder = FIGURES[config.figure](config), Path(config.output)
+    name = f'{config.dataset}-{config.figure}' if config.dataset else config.figure
     folder.mkdir(parents=True, exist_ok=True)
     figure.set_dpi(config.dpi)
     for form in ('png', 'pdf'):
-        drawing.save(figure, folder / f'{config.figure}.{form}')
-    print(f'written to {folder}: {config.figure}.png, {config.figure}.pdf')
+        with phase(f'drawing {name}.{form}'):
+            save_drawing(figure, folder / f'{name}.{form}')
+    print(f'written to {folder}: {name}.png, {name}.pdf')
 
 
 if __name__ == '__main__':
-    launch_command(FiguresConfig(), run)
+    launch_command(FiguresConfig(), run_figures)

@@ -7,13 +7,10 @@ made 28x28 and grey, all else 84x84 and in colour (--kind, --image_size). The mo
 new classes: python -m experiments.classify --weights=runs/.../weights.safetensors --support=...
 """
 
-import contextlib
 import dataclasses
 from pathlib import Path
 
-import jax.numpy as jnp
-
-from experiments.running.building import augmentations, build_few_shot_task, check_few_shot_sizes, classifier
+from experiments.running.building import build_few_shot_task
 from experiments.running.config import (
     EVALUATION,
     MAIN,
@@ -21,16 +18,14 @@ from experiments.running.config import (
     STOPPING,
     ConfigError,
     FewShotConfig,
-    identity,
+    config_identity,
     option,
-    run_name,
+    run_name_of_config,
 )
-from experiments.running.own_images import load_weights
+from experiments.running.own_images import ink_of_own_images, load_weights_for_own_images
 from experiments.running.startup import Experiment, launch
-from protojax.datasets import folder
-from protojax.errors import DataError
-from protojax.images import INKS, form_of
-from protojax.tasks import few_shot_task
+from protojax.datasets.folder import KINDS, find_folder_splits, load_folder
+from protojax.images import image_form
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +43,21 @@ class FolderConfig(FewShotConfig):
         '0.64,0.16,0.2', 'Shares of the classes for train, validation and test, drawn by --seed.', group=MAIN
     )
     kind: str = option(
-        'auto', 'Drawings, or photos and other images in colour; "auto" finds out.', group=MAIN, choices=folder.KINDS
+        'auto', 'Drawings, or photos and other images in colour; "auto" finds out.', group=MAIN, choices=KINDS
     )
-    image_size: int = option(0, 'Side of the images in pixels; 0: 28 for drawings, else 84.', group=MAIN, minimum=0)
-    ink: str = option(
-        'auto',
-        'Drawings are dark on light, or light on dark; "auto" finds out for each.',
-        group=MODEL,
-        choices=INKS,
+    image_size: int = option(
+        0,
+        'Side of the images in pixels; 0: as of --init, else 28 for drawings and 84 for others.',
+        group=MAIN,
+        minimum=0,
     )
+    ink: str = ink_of_own_images(MODEL)
     init: str = option(
         '',
         'Weights to start from, with their encoder: a name that comes with protojax, "photos", or the '
-        'weights.safetensors of a run.',
+        'weights.safetensors of a run. They need a low learning rate (photos: 1e-5). "photos" takes a tenth of a '
+        'second of processor time for each image of an episode at --image_size=128; its own 224 have three times '
+        'as many pixels.',
         group=MAIN,
     )
 
@@ -69,9 +66,10 @@ class FolderConfig(FewShotConfig):
         if not self.source:  # an error, but for a recipe
             return self
         source = Path(self.source).expanduser().resolve()
-        classes = {split: min(MOST, len(own)) for split, own in found(source, self).items()}
+        splits = find_folder_splits(source, _shares_of_folder(self), self.seed)
+        classes = {split: min(MOST, len(own)) for split, own in splits.items()}
         named = dataclasses.replace(self, way=self.way or classes['train'])
-        workdir = '' if self.weights else f'runs/{run_name(source.name, RECIPE, identity(named))}'
+        workdir = '' if self.weights else f'runs/{run_name_of_config(source.name, RECIPE, config_identity(named))}'
         return dataclasses.replace(
             named,
             validation_way=self.validation_way or classes['validation'],
@@ -84,59 +82,46 @@ MOST = 5  # classes of an episode, unless told otherwise
 RECIPE = FolderConfig(shot=1, query=5, pixels='standardized')
 
 
-def found(source, config):
-    """The files of each class of each split."""
+def _shares_of_folder(config):
+    """Shares of the classes in train, validation and test."""
     try:
-        shares = tuple(float(share) for share in config.split.split(','))
+        return tuple(float(share) for share in config.split.split(','))
     except ValueError as error:
         raise ConfigError(f'--split={config.split} must be three shares with commas between') from error
-    with errors_as_flags():
-        return folder.find_splits(source, shares, config.seed)
 
 
-@contextlib.contextmanager
-def errors_as_flags():
-    """Errors of the library, whose arguments are flags here."""
-    try:
-        yield
-    except DataError as error:
-        named = any(str(error).startswith(f'{name}=') for name in ('source', 'split', 'kind'))
-        raise ConfigError(f'--{error}' if named else f'--source: {error}') from error
-
-
-def load(config):
+def _load_for_folder(config):
     if not config.source:
         raise ConfigError('give the folder of your images with --source')
-    if config.init and (config.image_size or config.kind != 'auto'):
-        raise ConfigError('--init tells kind and size of the images; leave out --kind and --image_size')
     weights = config.init or config.weights
-    with errors_as_flags():
-        return folder.load(
-            config.source,
-            form=form_of(load_weights(weights)) if weights else None,
-            kind=config.kind,
-            image_size=config.image_size,
-            ink=config.ink,
-            shares=tuple(float(share) for share in config.split.split(',')),
-            seed=config.seed,
-        )
+    if weights and config.kind != 'auto':
+        raise ConfigError('weights tell the kind of the images; leave out --kind')
+    if config.weights and config.image_size:
+        raise ConfigError('--weights tells the size of the images; leave out --image_size')
+    return load_folder(
+        config.source,
+        form=_resized(image_form(load_weights_for_own_images(weights)), config.image_size) if weights else None,
+        kind=config.kind,
+        image_size=config.image_size,
+        ink=config.ink,
+        split=_shares_of_folder(config),
+        seed=config.seed,
+    )
 
 
-def build(config, data):
+def _resized(form, side):
+    """A form with other sides, where some are given: encoders of images take them in all sizes."""
+    return form._replace(item_shape=(side, side, form.item_shape[2])) if side else form
+
+
+def _build_folder_task(config, data):
     """As of all experiments or, with --init, from trained parameters and their encoder -> Task."""
     if not config.init:
         return build_few_shot_task(config, data)
-    check_few_shot_sizes(config, data)
-    weights = load_weights(config.init)
-    task = few_shot_task(
-        weights.encoder.clone(dtype=jnp.dtype(config.precision)),
-        data.train.items.shape[2:],
-        way=config.way,
-        shot=config.shot,
-        query=config.query,
-        classify=classifier(config),
-        augmentations=augmentations(config),
-    )
+    if config.model in ('metalstm', 'statistician') or config.embedding == 'separate':
+        raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
+    weights = load_weights_for_own_images(config.init)
+    task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=data.train.items.shape[2:]))
 
     def initialize(key):
         params, _ = task.initialize(key)
@@ -145,7 +130,7 @@ def build(config, data):
     return task._replace(initialize=initialize)
 
 
-EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=load, build=build)
+EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder, build=_build_folder_task)
 
 if __name__ == '__main__':
     launch(EXPERIMENT)

@@ -1,11 +1,11 @@
-"""Attacks every reader of files with mutants: each is read or refused in one line, within 2 GiB and 5 seconds.
+"""Attacks every reader with mutated files, and the page with mutated requests: each is read or refused in one line.
 
     python -m experiments.fuzz --files=10000
     python -m experiments.fuzz --files=1000 --formats=pkl,mat --seed=1
 
 A mutant is a whole file with a few changes of its bytes or of its structure; which it is, its format, seed and number
-say. Whatever else happens to the reader (another exception, a crash, too much memory or time) is a defect, and its file
-is kept.
+say. Whatever else happens to the reader (another exception, a crash, more than 2 GiB or 5 seconds) is a defect, and its
+file is kept.
 """
 
 import collections
@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import time
 
-from experiments.fuzzing.pool import Job, attack
+from experiments.fuzzing.pool import MutantJob, attack
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
 
@@ -23,21 +23,22 @@ FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lis
     'classes',
     'checkpoint',
     'workdir',
+    'page',
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class FuzzConfig(CommandConfig):
-    files: int = option(1000, 'Mutants of each format.', group=MAIN)
+    files: int = option(1000, 'Mutants of each format.', group=MAIN, minimum=1)
     formats: str = option('', f'Some of {", ".join(FORMATS)}, with commas between (default: all).', group=MAIN)
     seed: int = option(0, 'Of the mutants.', group=MAIN)
-    processes: int = option(2, 'Processes that read at the same time.', group=MAIN)
+    processes: int = option(2, 'Processes that read at the same time.', group=MAIN, minimum=1)
     keep: str = option('fuzz', 'Folder for the files that are defects.', group=MAIN)
 
 
-def run(config, arguments):
+def run_fuzz(config):
     chosen = config.formats.split(',') if config.formats else FORMATS
-    if unknown := [*arguments, *(name for name in chosen if name not in FORMATS)]:
+    if unknown := [name for name in chosen if name not in FORMATS]:
         raise ConfigError(f'{unknown[0]!r} is no format; choose some of {", ".join(FORMATS)}')
     pathlib.Path(config.keep).mkdir(parents=True, exist_ok=True)
     print(
@@ -47,7 +48,7 @@ def run(config, arguments):
     defects = []
     for name in chosen:
         began, counts = time.monotonic(), collections.Counter()
-        for job, outcome in attack_together(name, config):
+        for job, outcome in _attack_together(name, config):
             counts[outcome if outcome in ('read', 'refused') else 'defect'] += 1
             defects += [f'{config.keep}/{job}: {outcome}'] if outcome not in ('read', 'refused') else []
         shown = ' | '.join(f'{counts[kind]:,}' for kind in ('refused', 'read', 'defect'))
@@ -57,13 +58,13 @@ def run(config, arguments):
         raise ConfigError(f'{len(defects)} files are neither read nor refused; they are in {config.keep}')
 
 
-def attack_together(name, config):
+def _attack_together(name, config):
     """The mutants of a format, shared by some processes -> [(job, outcome)]."""
-    keep, jobs = pathlib.Path(config.keep).absolute(), [Job(name, config.seed, n) for n in range(config.files)]
+    keep, jobs = pathlib.Path(config.keep).absolute(), [MutantJob(name, config.seed, n) for n in range(config.files)]
     shares = [jobs[start :: config.processes] for start in range(config.processes)]
     with concurrent.futures.ThreadPoolExecutor(config.processes) as pool:
         return sum(pool.map(lambda share: list(attack(share, keep)), shares), [])
 
 
 if __name__ == '__main__':
-    launch_command(FuzzConfig(), run)
+    launch_command(FuzzConfig(), run_fuzz)

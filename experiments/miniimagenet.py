@@ -11,7 +11,7 @@ import dataclasses
 
 from experiments.running.config import MAIN, FewShotConfig, option
 from experiments.running.startup import Experiment, launch
-from protojax.datasets import miniimagenet
+from protojax.datasets.miniimagenet import load_miniimagenet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +30,14 @@ class MiniImageNetConfig(FewShotConfig):
 RECIPE = MiniImageNetConfig(shot=1, query=15, pixels='standardized', retrain=False, test_way=(5,), test_episodes=600)
 
 
-def load(config):
-    return miniimagenet.load(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
+def _load_for_miniimagenet(config):
+    return load_miniimagenet(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
 
 
 EXPERIMENT = Experiment(
     name='miniimagenet',
     recipe=RECIPE,
-    load=load,
+    load=_load_for_miniimagenet,
     stand_in_episodes=100,
 )
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from experiments.running.config import MAIN, MODEL, FewShotConfig, option
 from experiments.running.startup import Experiment, launch
-from protojax.datasets import omniglot
+from protojax.datasets.omniglot import load_omniglot
 
 # Beyond the paper, with the same encoder: what gained on the validation alphabets (experiments/RESULTS.md).
 MODERN = {
@@ -34,7 +34,7 @@ OFFICIAL = {
 RECIPES = {'official': OFFICIAL, 'modern': MODERN}
 
 
-def as_flags(values):
+def _as_flags(values):
     return ' '.join(f'--{name}={value}' for name, value in values.items())
 
 
@@ -45,7 +45,7 @@ class OmniglotConfig(FewShotConfig):
     recipe: str = option(
         'paper',
         'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
-        f'today, with {as_flags(OFFICIAL)}; or "modern", which goes beyond the paper with {as_flags(MODERN)}.',
+        f'today, with {_as_flags(OFFICIAL)}; or "modern", which goes beyond the paper with {_as_flags(MODERN)}.',
         group=MAIN,
         choices=('paper', *RECIPES),
     )
@@ -60,8 +60,8 @@ class OmniglotConfig(FewShotConfig):
 RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20)
 
 
-def load(config):
-    return omniglot.load(
+def _load_for_omniglot(config):
+    return load_omniglot(
         data=config.data,
         source=config.source or None,
         data_dir=config.data_dir or None,
@@ -72,7 +72,7 @@ def load(config):
 EXPERIMENT = Experiment(
     name='omniglot',
     recipe=RECIPE,
-    load=load,
+    load=_load_for_omniglot,
     stand_in_episodes=1000,
 )
 

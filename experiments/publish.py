@@ -16,10 +16,32 @@ from pathlib import Path
 from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.reporting import comparison, markdown, records
-from experiments.reporting.paper import TABLES, difference
+from experiments.reporting import records
+from experiments.reporting.comparison import (
+    CHARTS,
+    compare_with_paper,
+    comparison_has_ours,
+    comparison_lines,
+    draw_comparison,
+)
+from experiments.reporting.markdown import markdown_table
+from experiments.reporting.paper import TABLES, difference_from_paper
+from experiments.reporting.records import (
+    append_record,
+    published_records,
+    read_record,
+    record_cell,
+    record_command,
+    record_flags,
+    record_without_seed,
+    score_of_records,
+    select_records,
+    training_record,
+)
 from experiments.running.config import ConfigError
-from experiments.running.flags import start
+from experiments.running.flags import start_with_flags
+from experiments.running.progress import phase
+from experiments.running.startup import start_logging
 from protojax.files import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -36,94 +58,95 @@ TABLES_OF_README = re.compile(r'(?<=<!-- written by experiments.publish -->\n).*
 PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)
 
 
-def add(workdir):
+def publish_run(workdir):
     """Publish the run in a workdir."""
-    record = records.read(workdir)
+    record = read_record(workdir)
     if record is None:
         raise ConfigError(f'there is no {workdir}/results.json; --add wants the workdir of a finished run')
     if record['synthetic'] or record['dataset'] not in EXPERIMENTS:
         raise ConfigError(
             f"{workdir} is a run on {record['dataset']}; only runs on the paper's data sets are published"
         )
-    record, experiment = records.of_training(record), EXPERIMENTS[record['dataset']]
-    records.append(experiment.name, {'command': records.command(experiment, record), **record})
+    record, experiment = training_record(record), EXPERIMENTS[record['dataset']]
+    append_record(experiment.name, {'command': record_command(experiment, record), **record})
 
 
-def published_runs(table, wanted):
+def _published_runs(table, wanted):
     """The published runs behind a cell of a table: on the test classes, or else on the validation classes."""
-    known = records.published(table.experiment)
-    test, validation = (records.select(known, {**wanted, 'evaluate_on': split}) for split in ('test', 'validation'))
+    known = published_records(table.experiment)
+    test, validation = (select_records(known, {**wanted, 'evaluate_on': split}) for split in ('test', 'validation'))
     return test or validation
 
 
-def published_table(text):
+def published_comparison(text):
     """The name of a table, and flags that all its runs must have -> the name, what compare finds, and the flags."""
-    name, given = text.split()[0], records.flags(text)
-    return name, comparison.compare(TABLES[name], lambda wanted: published_runs(TABLES[name], wanted | given)), given
+    name, given = text.split()[0], record_flags(text)
+    return name, compare_with_paper(TABLES[name], lambda wanted: _published_runs(TABLES[name], wanted | given)), given
 
 
-def paper_table(text):
+def published_paper_table(text):
     """A table of the paper with ours beside, its chart, and the commands of our rows."""
-    name, found, given = published_table(text)
+    name, found, given = published_comparison(text)
     table, commands = TABLES[name], {}
-    if not comparison.has_ours(found):
+    if not comparison_has_ours(found):
         return []
-    chart = ['', f'![{table.title}](results/{comparison.CHARTS[name]})'] if name in comparison.CHARTS else []
+    chart = ['', f'![{table.title}](results/figures/{name}.png)'] if name in CHARTS else []
     for row in table.rows:
-        for runs in filter(None, (published_runs(table, wanted | given) for wanted in row.runs)):
-            comment = f'# {row.name}: {minutes(runs)} for each seed ({seeds(runs)}) on {hardware(runs)}'
-            commands[records.without_seed(runs[0])] = [comment, records.without_seed(runs[0])]
-    return [*comparison.lines(table, found), *chart, '', table.note, '', '```sh', *sum(commands.values(), []), '```']
+        for runs in filter(None, (_published_runs(table, wanted | given) for wanted in row.runs)):
+            times = f'{_published_minutes(runs)} for each seed ({_published_seeds(runs)})'
+            comment = f'# {row.name}: {times} on {_published_hardware(runs)}'
+            commands[record_without_seed(runs[0])] = [comment, record_without_seed(runs[0])]
+    return [*comparison_lines(table, found), *chart, '', table.note, '', '```sh', *sum(commands.values(), []), '```']
 
 
-def seeds(runs):
+def _published_seeds(runs):
     return ', '.join(str(run['seed']) for run in runs)
 
 
-def minutes(runs):
+def _published_minutes(runs):
     times = [run['seconds'] for run in runs if 'seconds' in run]
     return f'{statistics.mean(times) / 60:.0f} min' if times else '-'
 
 
-def hardware(runs):
+def _published_hardware(runs):
     return ' and '.join(sorted({run['processor'] for run in runs if 'processor' in run})) or '-'
 
 
-def summary_table(name):
+def published_summary(name):
     """The main result of a table: ours by both recipes, the paper's, and what others have measured."""
     table, rows = TABLES[name], []
     for recipe, given in RECIPES.items():
-        found = [published_runs(table, {**run, **given}) for run in table.by_column(table.rows[-1])]
-        labels = dict.fromkeys(difference(table.experiment, run) for runs in found for run in runs)
-        cells = [records.cell(records.score(*cell)) for cell in zip(found, table.columns, strict=True)]
+        found = [_published_runs(table, {**run, **given}) for run in table.by_column(table.rows[-1])]
+        labels = dict.fromkeys(difference_from_paper(table.experiment, run) for runs in found for run in runs)
+        cells = [record_cell(score_of_records(*cell)) for cell in zip(found, table.columns, strict=True)]
         rows += [[', '.join(filter(None, [recipe, *labels])), *cells]] if any(found) else []
     if not rows:
         return []
     main = table.rows[-1]
     rows.append([f'the paper, {main.features} features' if main.features else 'the paper', *main.paper])
     rows += [[other.name, *other.paper] for other in table.others]
-    return markdown.table([table.title.split(' (')[0], *table.columns], rows)
+    return markdown_table([table.title.split(' (')[0], *table.columns], rows)
 
 
-def choices(text):
+def _runs_of_choices(text):
     """A command, and lines with a name and further flags -> the command, [(name, flags, their runs)].
 
     Runs are of the length of the first, unless a line gives another: else they do not show what a choice is worth.
     """
     command, *lines = text.splitlines()
-    shared, found = records.flags(command), []
-    known = records.published(re.search(r'experiments\.(\w+)', command)[1])
+    shared, found = record_flags(command), []
+    known = published_records(re.search(r'experiments\.(\w+)', command)[1])
     for line in lines:
         name, further = re.fullmatch(r'(.*?): ?(--.*)?', line).groups('')
-        if runs := records.select(known, {**shared, **records.flags(further)}):
+        if runs := select_records(known, {**shared, **record_flags(further)}):
             found.append((name, further, runs))
             shared['episodes'] = str(found[0][2][0]['config']['episodes'])
     return command, found
 
 
-def choices_table(text):
+def published_choices(text):
     """What choices are worth: accuracies, and in brackets the change from the first row."""
-    command, found = choices(text)
+    command, found = _runs_of_choices(text)
     if len(found) < 2:
         return []
     first, rows = found[0][2], []
@@ -131,44 +154,50 @@ def choices_table(text):
     for name, further, runs in found:
         cells = []
         for column in columns:
-            ours = records.score(runs, column)
-            change = round(ours['accuracy'] - records.score(first, column)['accuracy'], 2) + 0.0  # never -0.0
-            cells.append(records.cell(ours) + (f' ({change:+.2f})' if rows else ''))
-        rows.append([name, f'`{further}`' if further else '', *cells, seeds(runs), minutes(runs)])
-    title = f'`{command}` with the flags of each row, on {hardware([run for _, _, runs in found for run in runs])}:'
-    return [title, '', *markdown.table(['', 'flags', *columns, 'seeds', 'time'], rows)]
+            ours = score_of_records(runs, column)
+            change = round(ours['accuracy'] - score_of_records(first, column)['accuracy'], 2) + 0.0  # never -0.0
+            cells.append(record_cell(ours) + (f' ({change:+.2f})' if rows else ''))
+        rows.append([name, f'`{further}`' if further else '', *cells, _published_seeds(runs), _published_minutes(runs)])
+    hardware = _published_hardware([run for _, _, runs in found for run in runs])
+    title = f'`{command}` with the flags of each row, on {hardware}:'
+    return [title, '', *markdown_table(['', 'flags', *columns, 'seeds', 'time'], rows)]
 
 
-def curves_table(text):
+def published_curves(text):
     """Accuracy (and loss) on validation episodes in the course of training, means over seeds."""
-    curves = {name: [run['curve'] for run in runs] for name, _, runs in choices(text)[1]}
+    curves = {name: [run['curve'] for run in runs] for name, _, runs in _runs_of_choices(text)[1]}
     episodes = sorted({episode for known in curves.values() for one in known for episode in one}, key=int)
     rows = []
     for name, known in curves.items():
         looks = [[one[episode] for one in known if episode in one] for episode in episodes]
         means = [[statistics.mean(look[key] for look in at) for key in ('accuracy', 'loss') if at] for at in looks]
         rows.append([name, *('{:.2f} ({:.3f})'.format(*mean) if mean else '' for mean in means)])
-    return markdown.table(['episodes', *episodes], rows) if episodes else []
+    return markdown_table(['episodes', *episodes], rows) if episodes else []
 
 
-KINDS = {'paper': paper_table, 'summary': summary_table, 'choices': choices_table, 'curves': curves_table}
+KINDS = {
+    'paper': published_paper_table,
+    'summary': published_summary,
+    'choices': published_choices,
+    'curves': published_curves,
+}
 
 
-def fill(place):
+def _published_place(place):
     return '\n'.join(KINDS[place[1]](place[2]))
 
 
-def page(template):
+def published_page(template):
     """RESULTS.md: the template with its tables, without the sections that have none yet."""
     sections = re.split(r'^(?=## )', template, flags=re.MULTILINE)
-    tables = [[fill(place) for place in PLACE.finditer(section)] for section in sections]
+    tables = [[_published_place(place) for place in PLACE.finditer(section)] for section in sections]
     kept = [section for section, filled in zip(sections, tables, strict=True) if any(filled) or not filled]
-    return re.sub(r'\n{3,}', '\n\n', PLACE.sub(fill, ''.join(kept)))
+    return re.sub(r'\n{3,}', '\n\n', PLACE.sub(_published_place, ''.join(kept)))
 
 
-def readme(text):
+def published_readme(text):
     """The README with its tables as they should be."""
-    tables = filter(None, map(summary_table, ('omniglot', 'miniimagenet', 'cub')))
+    tables = filter(None, map(published_summary, ('omniglot', 'miniimagenet', 'cub')))
     tables = '\n'.join('\n'.join([*table, '']) for table in tables)
     text, places = TABLES_OF_README.subn(lambda _: tables, text)
     if not places:
@@ -178,19 +207,22 @@ def readme(text):
 
 def main(argv):
     """Exit code 0, or a one-line error and another code."""
+    start_logging()
     try:
         if len(argv) > 1:
             raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
         if not (TEMPLATE.exists() and README.exists()):
             raise ConfigError(f'{ROOT} is no checkout of protojax; publish writes into one, so start it there')
         for workdir in flags.FLAGS.add:
-            add(workdir)
+            publish_run(workdir)
         template = TEMPLATE.read_text()
-        write_whole(PAGE, page(template))
-        write_whole(README, readme(README.read_text()))
-        for name, found, _ in (published_table(place[2]) for place in PLACE.finditer(template) if place[1] == 'paper'):
-            if name in comparison.CHARTS and comparison.has_ours(found):
-                comparison.draw(name, found, records.PUBLISHED)
+        with phase('writing tables and charts'):
+            write_whole(PAGE, published_page(template))
+            write_whole(README, published_readme(README.read_text()))
+            tables = [published_comparison(place[2]) for place in PLACE.finditer(template) if place[1] == 'paper']
+            for name, found, _ in tables:
+                if comparison_has_ours(found):
+                    draw_comparison(name, found, records.PUBLISHED / 'figures')
     except ConfigError as error:
         print(f'error: {error}', file=sys.stderr)
         return 1
@@ -200,4 +232,4 @@ def main(argv):
 
 if __name__ == '__main__':
     flags.DEFINE_multi_string('add', [], 'Workdir of a finished run to publish first.', module_name=sys.argv[0])
-    start(main)
+    start_with_flags(main)

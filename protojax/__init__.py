@@ -8,7 +8,7 @@ and scores in `evaluation`.
 from protojax.class_files import load_classes, save_classes
 from protojax.classifiers import accuracies, by_gaussians, by_matching, by_prototypes, losses, matching, prototypical
 from protojax.datasets import Data, Split
-from protojax.devices import parallelize, place
+from protojax.devices import parallelize, place, usable_devices
 from protojax.distances import Learned, bregman, cosine, mahalanobis, pairwise, squared_euclidean
 from protojax.encoders import Conv4, EfficientNetLite, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
@@ -33,25 +33,15 @@ from protojax.training import TrainState, create_state, train_step
 __version__ = '0.2.0'
 
 __all__ = [
-    'zero_shot',
-    'without',
-    'save_classes',
-    'predict',
-    'merge',
-    'load_images',
-    'load_classes',
-    'linear_model',
-    'known_classes',
-    'calibrated',
-    'Prediction',
-    'KnownClasses',
-    'EfficientNetLite',
     'Conv4',
     'Data',
     'Dataset',
+    'EfficientNetLite',
     'Episode',
+    'KnownClasses',
     'Learned',
     'LinearMap',
+    'Prediction',
     'Pretrained',
     'ResNet12',
     'Score',
@@ -63,6 +53,7 @@ __all__ = [
     'by_gaussians',
     'by_matching',
     'by_prototypes',
+    'calibrated',
     'cosine',
     'create_state',
     'embedder',
@@ -70,18 +61,28 @@ __all__ = [
     'episode_scorer',
     'few_shot_task',
     'initialize',
+    'known_classes',
     'linear_classifier',
+    'linear_model',
+    'load_classes',
+    'load_images',
     'load_pretrained',
     'losses',
     'mahalanobis',
     'matching',
+    'merge',
     'pairwise',
     'parallelize',
     'place',
+    'predict',
     'prototypical',
     'sample_episode',
+    'save_classes',
     'save_pretrained',
     'squared_euclidean',
     'train_step',
+    'usable_devices',
+    'without',
+    'zero_shot',
     'zero_shot_task',
 ]

@@ -34,7 +34,7 @@ class Checkpoints:
     def __init__(self, directory, *, keep=3):
         self.directory = epath.Path(directory)
         try:
-            self._manager = _open(self.directory, keep)
+            self._manager = _open_checkpoints(self.directory, keep)
         except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
             raise
         except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
@@ -45,7 +45,7 @@ class Checkpoints:
     def save(self, step, tree):
         """Write a checkpoint of the tree, which every process of a job holds whole."""
         tree = jax.device_get(tree)
-        arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_record(tree))}
+        arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_checkpoint_record(tree))}
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
         except jax.errors.JaxRuntimeError:  # as above
@@ -89,13 +89,13 @@ class Checkpoints:
 
     def _read(self, step, template):
         record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore())).record
-        if record['seal'] != _seal(record['arrays'], record['digest']):
+        if record['seal'] != _checkpoint_seal(record['arrays'], record['digest']):
             raise ValueError('its record does not match its seal')
-        _check_fit(record['arrays'], _shapes(template), self.directory)
+        _check_checkpoint_fit(record['arrays'], _checkpoint_shapes(template), self.directory)
         blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
         arguments = ocp.args.Composite(tree=ocp.args.StandardRestore(blank))
         tree = self._manager.restore(step, args=arguments).tree
-        if _digest(tree) != record['digest']:
+        if _checkpoint_digest(tree) != record['digest']:
             raise ValueError('its contents do not match their digest')
         return tree
 
@@ -104,12 +104,12 @@ class Checkpoints:
         if jax.process_index() == 0:
             for step in steps:
                 folder = self.directory / str(step)
-                folder.rename(_free_name(folder))
+                folder.rename(_free_checkpoint_name(folder))
         if steps:
             self._manager.reload()
 
 
-def _open(directory, keep):
+def _open_checkpoints(directory, keep):
     """The manager of a folder. Where its notes on some checkpoint are damaged, which it can do without, they go."""
     options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
     try:
@@ -123,28 +123,28 @@ def _open(directory, keep):
         return ocp.CheckpointManager(directory, options=options)
 
 
-def _free_name(folder):
+def _free_checkpoint_name(folder):
     candidates = (folder.with_name(f'{folder.name}.damaged{"" if i == 0 else i}') for i in range(1000))
     return next(name for name in candidates if not name.exists())
 
 
-def _record(tree):
-    arrays, digest = _shapes(tree), _digest(tree)
-    return {'arrays': arrays, 'digest': digest, 'seal': _seal(arrays, digest)}
+def _checkpoint_record(tree):
+    arrays, digest = _checkpoint_shapes(tree), _checkpoint_digest(tree)
+    return {'arrays': arrays, 'digest': digest, 'seal': _checkpoint_seal(arrays, digest)}
 
 
-def _seal(arrays, digest):
+def _checkpoint_seal(arrays, digest):
     """Digest of the record itself: a damaged one must not pass for a checkpoint of another program."""
     return hashlib.sha256(json.dumps([arrays, digest], sort_keys=True).encode()).hexdigest()
 
 
-def _shapes(tree):
+def _checkpoint_shapes(tree):
     """Path -> 'dtype[shape]' of every leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f'{np.dtype(leaf.dtype)}{list(leaf.shape)}' for path, leaf in leaves}
 
 
-def _digest(tree):
+def _checkpoint_digest(tree):
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         digest.update(jax.tree_util.keystr(path).encode())
@@ -152,7 +152,7 @@ def _digest(tree):
     return digest.hexdigest()
 
 
-def _check_fit(found, expected, directory):
+def _check_checkpoint_fit(found, expected, directory):
     names = sorted(found.keys() | expected.keys())
     differing = [n for n in names if found.get(n) != expected.get(n)]
     if differing:

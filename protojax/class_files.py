@@ -7,7 +7,7 @@ import numpy as np
 
 from protojax.errors import WeightsError, first_line
 from protojax.files import read_arrays, write_arrays
-from protojax.known_classes import KnownClasses, checked
+from protojax.known_classes import KnownClasses, checked_classes
 
 FORMAT = 'protojax classes 1'
 LARGEST = 1 << 30  # bytes of a file
@@ -28,7 +28,7 @@ def load_classes(path: str | os.PathLike, *, encoder: str = '') -> KnownClasses:
     path = pathlib.Path(path)
     try:
         arrays, description = read_arrays(path, largest=LARGEST)
-        known, theirs = _classes(arrays, description), description['encoder']
+        known, theirs = _classes_in_file(arrays, description), description['encoder']
     except Exception as error:  # damage takes many forms
         raise WeightsError(f'{path} holds no usable classes ({first_line(error)}); save them again') from error
     if encoder and theirs != encoder:
@@ -36,9 +36,10 @@ def load_classes(path: str | os.PathLike, *, encoder: str = '') -> KnownClasses:
     return known
 
 
-def _classes(arrays, description):
+def _classes_in_file(arrays, description):
     names = description['names']
-    if not all(isinstance(name, str) for name in names) or not 0 < len(set(names)) == len(names):
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not texts or not 0 < len(set(names)) == len(names):
         raise ValueError('its names are not one for each class')
     kinds = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
     expected = {'sums': ('float64', (len(names), arrays['sums'].shape[-1])), 'counts': ('int32', (len(names),))}
@@ -46,6 +47,4 @@ def _classes(arrays, description):
     if description['format'] != FORMAT or kinds != expected:
         raise ValueError('its contents do not match their description')
     temperature, threshold = arrays['temperature'][0], arrays['threshold'][0]
-    if arrays['counts'].min() < 1 or not 0 < temperature < np.inf or not threshold >= 0:
-        raise ValueError('a count, the temperature or the threshold is impossible')
-    return checked(KnownClasses(tuple(names), arrays['sums'], arrays['counts'], temperature, threshold))
+    return checked_classes(KnownClasses(tuple(names), arrays['sums'], arrays['counts'], temperature, threshold))

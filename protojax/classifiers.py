@@ -20,7 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from protojax import prototypes as _prototypes
-from protojax.distances import Distance, Learned, bind, pairwise, squared_euclidean
+from protojax.distances import Distance, Learned, bind_distance, pairwise, squared_euclidean
 from protojax.episodes import Episode
 
 Classifier = Callable[[Any, Episode], Array]  # params, embedded episode -> logits [Q, way]
@@ -42,7 +42,7 @@ def prototypical(
     With several prototypes per class a class is an equally weighted mixture of them. `priors` [way] are the mixture
     weights of the classes (section 2.3), equal unless given. A class without support examples is never predicted.
     """
-    queries, support, labels = _checked(queries, support, labels, way)
+    queries, support, labels = _classifier_inputs(queries, support, labels, way)
     if per_class == 1:
         logits = -pairwise(distance)(queries, _prototypes.prototypes(support, labels, way=way)) / temperature
     else:
@@ -68,7 +68,7 @@ def matching(
     The attention is a softmax over single support points of minus the distance. With one point per class this is the
     prototypical network.
     """
-    queries, support, labels = _checked(queries, support, labels, way)
+    queries, support, labels = _classifier_inputs(queries, support, labels, way)
     attention = jax.nn.log_softmax(-pairwise(distance)(queries, support) / temperature)  # [Q, N]
     belongs = labels[None, :] == jnp.arange(way)[:, None]  # [way, N]
     per_class = jnp.where(belongs[None], attention[:, None, :], -jnp.inf)
@@ -85,7 +85,7 @@ def gaussian(
     The variance of a class is estimated from its support points and drawn towards the shared `variance` [D], which
     counts as much as `prior` points. This is our reading of the paper's remark that class-wise variances are possible.
     """
-    queries, support, labels = _checked(queries, support, labels, way)
+    queries, support, labels = _classifier_inputs(queries, support, labels, way)
     means = _prototypes.prototypes(support, labels, way=way)
     spread = jax.ops.segment_sum(jnp.square(support - means[labels]), labels, way)
     count = _prototypes.class_sizes(labels, way=way)[:, None]
@@ -100,12 +100,12 @@ def gaussian(
 
 def by_prototypes(distance: Distance | Learned = squared_euclidean, **options) -> Learned:
     """The prototypical network as a classifier of episodes; options are those of `prototypical`."""
-    return _by_distance(prototypical, distance, options)
+    return _classifier_by_distance(prototypical, distance, options)
 
 
 def by_matching(distance: Distance | Learned = squared_euclidean, **options) -> Learned:
     """The matching network as a classifier of episodes; options are those of `matching`."""
-    return _by_distance(matching, distance, options)
+    return _classifier_by_distance(matching, distance, options)
 
 
 def by_gaussians(*, prior: float = 5.0, temperature: float = 1.0) -> Learned:
@@ -138,15 +138,15 @@ def accuracies(logits: Array, labels: ArrayLike) -> Array:
     return (jnp.argmax(logits, -1) == jnp.asarray(labels)).astype(logits.dtype)
 
 
-def _by_distance(logits, distance, options):
+def _classifier_by_distance(logits, distance, options):
     def classify(params, episode):
         points = episode.query, episode.support, episode.support_labels
-        return logits(*points, way=episode.way, distance=bind(distance, params), **options)
+        return logits(*points, way=episode.way, distance=bind_distance(distance, params), **options)
 
     return Learned(distance.initialize if isinstance(distance, Learned) else lambda key, dimensions: {}, classify)
 
 
-def _checked(queries, support, labels, way):
+def _classifier_inputs(queries, support, labels, way):
     """The arguments as arrays, after a look at their shapes and, outside traced code, at the labels' values."""
     queries, support = jnp.asarray(queries), jnp.asarray(support)
     values = None if isinstance(labels, jax.core.Tracer) else np.asarray(labels)

@@ -73,9 +73,11 @@ def usable_devices(pieces: int) -> list[jax.Device]:
     return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:share]]
 
 
-def spread(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
+def spread_over_devices(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
     """Embed items, each device of AXIS its part of them, and collect the result: [N, ...] -> [N, D], statistics."""
-    share = items.shape[0] // lax.axis_size(AXIS)
+    share, left = divmod(items.shape[0], lax.axis_size(AXIS))
+    if left:
+        raise ValueError(f'{items.shape[0]} items cannot be shared evenly by {lax.axis_size(AXIS)} devices')
     mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * share, share)
     embeddings, statistics = encode(mine)
     return lax.all_gather(embeddings, AXIS, tiled=True), statistics

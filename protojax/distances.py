@@ -80,7 +80,7 @@ def learned_mahalanobis() -> Learned:
     return Learned(lambda key, dimensions: {'factor': jnp.eye(dimensions)}, distance)
 
 
-def bind(distance: Distance | Learned, params: Any) -> Distance:
+def bind_distance(distance: Distance | Learned, params: Any) -> Distance:
     """The distance with its parameters filled in, if it has any."""
     if not isinstance(distance, Learned):
         return distance

@@ -37,7 +37,7 @@ class Episode(NamedTuple):
         return self.classes.shape[0]
 
 
-class Drawn(NamedTuple):
+class DrawnEpisode(NamedTuple):
     """The items of one episode, gathered before it is needed: for data sets that are not on the device."""
 
     items: jax.Array  # [way, shot + query + unlabeled, ...]
@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
 
 
 def sample_episode(
-    key: jax.Array, dataset: Dataset | Drawn, *, way: int, shot: int, query: int, unlabeled: int = 0
+    key: jax.Array, dataset: Dataset | DrawnEpisode, *, way: int, shot: int, query: int, unlabeled: int = 0
 ) -> Episode:
     """Draw `way` classes and, of each, `shot` support, `query` query and `unlabeled` examples, all without replacement.
 
@@ -54,7 +54,7 @@ def sample_episode(
     """
     drawn = dataset
     if isinstance(dataset, Dataset):
-        drawn = gather(dataset, *draw(key, dataset.counts, way=way, items=shot + query + unlabeled))
+        drawn = gather_episode(dataset, *draw_episode(key, dataset.counts, way=way, items=shot + query + unlabeled))
 
     def flat(items):  # [way, n, ...] -> [way * n, ...]
         return items.reshape(-1, *items.shape[2:])
@@ -71,21 +71,21 @@ def sample_episode(
     )
 
 
-def draw(key: jax.Array, counts: jax.Array, *, way: int, items: int) -> tuple[jax.Array, jax.Array]:
+def draw_episode(key: jax.Array, counts: jax.Array, *, way: int, items: int) -> tuple[jax.Array, jax.Array]:
     """Places of an episode in a data set with so many items in each class: [L] -> [way], [way, items]."""
     # All random bits at once: the generator is most of what has to be compiled.
     bits = jax.random.bits(key, (way, 1 + items), 'uint32')
-    classes = _choose(bits[:, 0], counts.shape[0])
-    return classes, jax.vmap(_choose)(bits[:, 1:], counts[classes])
+    classes = _choose_for_episode(bits[:, 0], counts.shape[0])
+    return classes, jax.vmap(_choose_for_episode)(bits[:, 1:], counts[classes])
 
 
-def gather(dataset: Dataset, classes: jax.Array, places: jax.Array) -> Drawn:
+def gather_episode(dataset: Dataset, classes: jax.Array, places: jax.Array) -> DrawnEpisode:
     """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n] -> Drawn."""
     attributes = None if dataset.attributes is None else dataset.attributes[classes]
-    return Drawn(dataset.items[classes[:, None], places], classes, attributes)
+    return DrawnEpisode(dataset.items[classes[:, None], places], classes, attributes)
 
 
-def _choose(bits, count):
+def _choose_for_episode(bits, count):
     """As many different integers below `count` as there are random words, every sequence of them equally likely.
 
     Floyd's algorithm: unlike that of sorting random ranks its cost does not grow with `count`, which may be traced. A

@@ -5,7 +5,7 @@ Both parts are spread over the devices.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,9 +16,12 @@ from jax import lax
 from protojax import classifiers
 from protojax.devices import AXIS, parallelize, place
 from protojax.episodes import Dataset, Episode, sample_episode
-from protojax.hosted import chunks
+from protojax.hosted import hosted_chunks
 
 EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
+EPISODES_IN_A_PART = 1024  # per device and dispatch: about a second, after which a caller can be told how far it is
+PARTS_AHEAD = 2  # dispatched before the host waits, so that no device does
+Tell = Callable[[float], None]  # is told the share of the work that is done
 
 
 class Score(NamedTuple):
@@ -36,7 +39,8 @@ def embedder(
     """A function that embeds a whole data set: params, batch_stats, Dataset -> Dataset of embeddings.
 
     `embed(params, batch_stats, items)` is pure; each device embeds `batch_size` items at a time. Items that are NumPy
-    arrays, or mapped files, are brought to the devices piece by piece.
+    arrays, or mapped files, are brought to the devices piece by piece. A fourth argument of the function is told the
+    share that is done.
     """
 
     def embed_part(variables, items, start):
@@ -51,14 +55,15 @@ def embedder(
 
     embed_part, embed_chunk = (parallelize(function, devices) for function in (embed_part, embed_chunk))
 
-    def embed_all(params, batch_stats, dataset):
+    def embed_all(params, batch_stats, dataset, tell: Tell = lambda share: None):
         classes, size = dataset.items.shape[:2]
         at_once = batch_size * len(devices)
+        starts = range(0, classes * size, at_once)
         if isinstance(dataset.items, jax.Array):
-            starts = range(0, classes * size, at_once)
-            parts = [embed_part((params, batch_stats), dataset.items, np.int32(start)) for start in starts]
+            parts = (embed_part((params, batch_stats), dataset.items, np.int32(start)) for start in starts)
         else:
-            parts = [embed_chunk((params, batch_stats), chunk) for chunk in chunks(dataset.items, at_once)]
+            parts = (embed_chunk((params, batch_stats), chunk) for chunk in hosted_chunks(dataset.items, at_once))
+        parts = _collected_evaluations(parts, len(starts), tell)
         embeddings = np.concatenate(parts)[: classes * size].reshape(classes, size, -1)
         return dataset._replace(items=embeddings)
 
@@ -80,11 +85,12 @@ def episode_scorer(
 
     `classify(params, episode)` gives the logits of an embedded episode. Classifiers that train an encoder on the
     support set want their episodes one by one: together they would need much memory, and on CPU XLA compiles
-    convolution gradients in a loop badly.
+    convolution gradients in a loop badly. A fourth argument of the function is told the share that is done.
     """
     at_once = min(EPISODES_AT_ONCE, math.ceil(episodes / len(devices)))
-    share = at_once * math.ceil(episodes / (at_once * len(devices)))  # in whole, or XLA compiles the rest apart
-    share = 1 if one_by_one else share  # of each device in one dispatch
+    dispatches = math.ceil(episodes / (EPISODES_IN_A_PART * len(devices)))
+    # Of each device in one dispatch, a multiple of at_once, or XLA compiles the rest apart.
+    share = 1 if one_by_one else at_once * math.ceil(episodes / (dispatches * at_once * len(devices)))
 
     def score_episode(params, dataset, key):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
@@ -101,11 +107,12 @@ def episode_scorer(
 
     score_part = parallelize(score_part, devices)
 
-    def score_all(params, dataset, key):
+    def score_all(params, dataset, key, tell: Tell = lambda share: None):
         starts = range(0, episodes, share * len(devices))
-        if one_by_one:
+        if len(starts) > 1:
             params, dataset = place((params, dataset), devices)
-        parts = [score_part(params, dataset, key, np.int32(start)) for start in starts]
+        parts = (score_part(params, dataset, key, np.int32(start)) for start in starts)
+        parts = _collected_evaluations(parts, len(starts), tell)
         losses, accuracies = (np.concatenate(p).astype(np.float64)[:episodes] for p in zip(*parts, strict=True))
         return Score(100 * float(accuracies.mean()), 100 * confidence(accuracies), float(losses.mean()), episodes)
 
@@ -142,6 +149,17 @@ def zero_shot_scorer(
         return tuple(Score(100 * float(v.mean()), 100 * confidence(v), loss, 1) for v in (images, classes))
 
     return score_all
+
+
+def _collected_evaluations(parts: Iterable, number: int, tell: Tell) -> list:
+    """The results of a number of dispatches, a few of which are always under way."""
+    found = []
+    for part in parts:
+        found.append(part)
+        if len(found) > PARTS_AHEAD:
+            jax.block_until_ready(found[-PARTS_AHEAD - 1])
+        tell(max(len(found) - PARTS_AHEAD, 0) / number)
+    return found
 
 
 def confidence(values: np.ndarray) -> float:

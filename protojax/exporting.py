@@ -22,7 +22,7 @@ PLATFORMS = ('cpu', 'cuda', 'tpu')
 OPSET = 18  # of ONNX: widely supported
 
 
-def inference(weights: Pretrained, known: KnownClasses | None = None):
+def inference_to_export(weights: Pretrained, known: KnownClasses | None = None):
     """A function of images: -> embeddings [N, D] or, with known classes, probabilities [N, way] (eq. 8)."""
     if known is not None:
         matrix, biases = (jnp.asarray(part) for part in linear_model(known))
@@ -37,7 +37,7 @@ def inference(weights: Pretrained, known: KnownClasses | None = None):
     return embeddings if known is None else probabilities
 
 
-def describe(weights: Pretrained, known: KnownClasses | None = None) -> dict:
+def describe_export(weights: Pretrained, known: KnownClasses | None = None) -> dict:
     """What a user of an exported file has to know."""
     described = {
         'input': ['N', *weights.encoder.item_shape],
@@ -51,7 +51,7 @@ def describe(weights: Pretrained, known: KnownClasses | None = None) -> dict:
 
 def to_stablehlo(weights: Pretrained, known: KnownClasses | None = None) -> bytes:
     """A program for CPU, CUDA and TPU, which `jax.export.deserialize(data).call(images)` runs."""
-    function = inference(_plain(weights, 'kernels'), known)
+    function = inference_to_export(_exportable(weights, 'kernels'), known)
     shape = jax.export.symbolic_shape(f'n, {", ".join(map(str, weights.encoder.item_shape))}')
     exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(jax.ShapeDtypeStruct(shape, jnp.uint8))
     return bytes(exported.serialize())
@@ -62,9 +62,10 @@ def to_onnx(weights: Pretrained, known: KnownClasses | None = None) -> bytes:
     import onnx
     from jax2onnx import to_onnx as convert
 
-    function, about = inference(_plain(weights, 'kernels', 'products'), known), describe(weights, known)
+    function = inference_to_export(_exportable(weights, 'kernels', 'products'), known)
+    about = describe_export(weights, known)
     images = jax.ShapeDtypeStruct(('N', *weights.encoder.item_shape), jnp.uint8)
-    with _silence(), jax.numpy_rank_promotion('allow'):  # which its own layers need
+    with _silent_export(), jax.numpy_rank_promotion('allow'):  # which its own layers need
         model = convert(
             function,
             inputs=[images],
@@ -90,14 +91,14 @@ def run_stablehlo(data: bytes, images: np.ndarray) -> np.ndarray:
     return np.asarray(jax.export.deserialize(data).call(images))
 
 
-def _plain(weights, *options):
+def _exportable(weights, *options):
     """The same weights with an encoder that does without options that only we understand."""
     present = {option: False for option in options if hasattr(weights.encoder, option)}
     return weights._replace(encoder=weights.encoder.clone(**present))
 
 
 @contextlib.contextmanager
-def _silence():
+def _silent_export():
     """The converter prints and logs much that is of no use to anybody else."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

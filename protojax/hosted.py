@@ -4,23 +4,24 @@ The same key draws the same episode as on the device. Items are gathered ahead o
 the device works on the episodes before.
 """
 
+import mmap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
 
-from protojax.episodes import Dataset, Drawn, draw, gather
+from protojax.episodes import Dataset, DrawnEpisode, draw_episode, gather_episode
 
 AHEAD = 3  # episodes that are gathered before they are needed
 
 
-class Joined:
+class JoinedItems:
     """Arrays of classes one after the other, as far as gathering needs it, without a copy: n x [L_i, I_i, ...]."""
 
     def __init__(self, arrays: Sequence[np.ndarray]):
         self.arrays = arrays
-        self.begins = np.cumsum([0, *(len(array) for array in arrays)])
+        self.begins = np.cumsum([0, *(array.shape[0] for array in arrays)])
         self.shape = (int(self.begins[-1]), max(a.shape[1] for a in arrays), *arrays[0].shape[2:])
         self.dtype = arrays[0].dtype
 
@@ -32,18 +33,52 @@ class Joined:
         return np.stack([self.arrays[owner][k - self.begins[owner], own] for owner, k, own in rows])
 
 
-def episodes(
+class MappedItems:
+    """A mapped file, as far as gathering needs it, that reads the items it is asked for, no others, and keeps none.
+
+    Left to itself the system would read on after each item, and the process would seem to grow up to the size of the
+    file.
+    """
+
+    def __init__(self, array: np.memmap):
+        self.array, self.shape, self.dtype, self.file = array, array.shape, array.dtype, array._mmap
+        self.begin = array.ctypes.data - np.frombuffer(self.file, np.uint8).ctypes.data
+        self.file.madvise(mmap.MADV_RANDOM)
+
+    def __getitem__(self, index: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Items at these classes and places, which are broadcast against each other."""
+        classes, places = index
+        size = self.array[0, 0].nbytes
+        for number in np.ravel(classes * self.shape[1] + places).tolist():
+            begin = self.begin + number * size
+            page = begin - begin % mmap.PAGESIZE
+            self.file.madvise(mmap.MADV_WILLNEED, page, begin + size - page)
+        found = np.array(self.array[index])
+        self.file.madvise(mmap.MADV_DONTNEED)  # the system may still keep what was read for the next time
+        return found
+
+
+def hosted_items(items: np.ndarray | JoinedItems) -> np.ndarray | JoinedItems | MappedItems:
+    """Items as they are read best. Files that may be written to, or whose items are not whole, are left to NumPy."""
+    if isinstance(items, JoinedItems):
+        return JoinedItems([hosted_items(array) for array in items.arrays])
+    whole = isinstance(items, np.memmap) and items.flags.c_contiguous and not items.flags.writeable
+    return MappedItems(items) if whole and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
+
+
+def hosted_episodes(
     dataset: Dataset, key: jax.Array, first: int, *, way: int, items: int, per_step: int = 1
-) -> Iterator[Drawn]:
+) -> Iterator[DrawnEpisode]:
     """What `train_step` draws at steps `first`, `first` + 1 and so on, with a leading axis if several make a step."""
     cpu = jax.local_devices(backend='cpu')[0]
     key, counts = jax.device_put((key, np.asarray(dataset.counts)), cpu)
-    places = jax.jit(lambda number: draw(jax.random.fold_in(key, number), counts, way=way, items=items))
+    dataset = dataset._replace(items=hosted_items(dataset.items))
+    places = jax.jit(lambda number: draw_episode(jax.random.fold_in(key, number), counts, way=way, items=items))
 
     def fetch(step):
         with jax.default_device(cpu):
             found = [map(np.asarray, places(np.int32(step * per_step + k))) for k in range(per_step)]
-        drawn = [gather(dataset, *part) for part in found]
+        drawn = [gather_episode(dataset, *part) for part in found]
         return drawn[0] if per_step == 1 else jax.tree.map(lambda *parts: np.stack(parts), *drawn)
 
     with ThreadPoolExecutor(1) as thread:
@@ -58,9 +93,9 @@ def episodes(
                 future.cancel()
 
 
-def chunks(items: np.ndarray, size: int) -> Iterator[np.ndarray]:
+def hosted_chunks(items: np.ndarray, size: int) -> Iterator[np.ndarray]:
     """All items [L, I, ...] class by class in pieces [size, ...], the last one filled up with the first item."""
-    classes, per_class = items.shape[:2]
+    items, (classes, per_class) = hosted_items(items), items.shape[:2]
     for start in range(0, classes * per_class, size):
         flat = np.arange(start, start + size)
         flat[flat >= classes * per_class] = 0

@@ -23,7 +23,9 @@ from protojax.prototypes import linear_classifier
 GRID = 2.0**24  # parts of 1 that embeddings are rounded to
 LARGEST_SUM = 2.0**53 / GRID  # below it, float64 has all multiples of 1 / GRID
 TEMPERATURES = 2.0 ** np.linspace(-8, 8, 129)  # among which the best is looked for
-FALSE_ALARMS = 0.05  # share of the known examples that the threshold would call unknown
+SMALLEST_TEMPERATURE = 1e-12
+FALSE_ALARMS = 0.1  # at most, share of the examples that the threshold may call unknown
+STRANGERS_FOUND = 0.75  # where that cannot be known, share of the classes that it calls unknown when they are left out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +36,17 @@ class KnownClasses:
     sums: np.ndarray  # float64 [way, D], of the embeddings of each class
     counts: np.ndarray  # int32 [way]
     temperature: np.ndarray  # float32 [], divides the distances
-    threshold: np.ndarray  # float32 [], see Prediction.unknown; infinite: everything is known
+    threshold: np.ndarray  # float32 [], see limits; infinite: everything is known
 
     @property
     def prototypes(self) -> np.ndarray:
         """Mean embedding of each class: float32 [way, D]."""
         return (self.sums / self.counts[:, None]).astype(np.float32)
+
+    @property
+    def limits(self) -> np.ndarray:
+        """Squared distance of each class beyond which nothing is of it: wider where its mean is of few examples."""
+        return self.threshold * (1 + 1 / self.counts.astype(np.float32))
 
 
 jax.tree_util.register_dataclass(
@@ -53,8 +60,7 @@ class Prediction(NamedTuple):
     labels: jax.Array  # int32 [Q], the nearest class
     probabilities: jax.Array  # [Q, way]
     distances: jax.Array  # [Q, way], squared, to the prototypes
-    unknown: jax.Array  # bool [Q], whether no class is near: distance > threshold * (1 + 1 / count), as the mean of few
-    #                     examples is itself off
+    unknown: jax.Array  # bool [Q], whether every class is farther than its limit
 
 
 def known_classes(embeddings: ArrayLike, labels: ArrayLike, names: Sequence[str]) -> KnownClasses:
@@ -71,7 +77,7 @@ def known_classes(embeddings: ArrayLike, labels: ArrayLike, names: Sequence[str]
         raise ValueError('embeddings have values that are not finite numbers')
     sums = np.zeros((len(names), embeddings.shape[1]))
     np.add.at(sums, labels, np.round(embeddings * GRID) / GRID)
-    return checked(KnownClasses(names, sums, counts, np.float32(1), np.float32(np.inf)))
+    return checked_classes(KnownClasses(names, sums, counts, np.float32(1), np.float32(np.inf)))
 
 
 def zero_shot(prototypes: ArrayLike, names: Sequence[str]) -> KnownClasses:
@@ -96,7 +102,7 @@ def merge(known: KnownClasses, other: KnownClasses) -> KnownClasses:
         places = [number[name] for name in part.names]
         sums[places] += part.sums
         counts[places] += part.counts
-    return checked(dataclasses.replace(known, names=names, sums=sums, counts=counts))
+    return checked_classes(dataclasses.replace(known, names=names, sums=sums, counts=counts))
 
 
 def without(known: KnownClasses, name: str) -> KnownClasses:
@@ -110,12 +116,11 @@ def without(known: KnownClasses, name: str) -> KnownClasses:
 
 def predict(known: KnownClasses, embeddings: ArrayLike) -> Prediction:
     """The nearest class of each query and its probability (eq. 2): [Q, D]."""
-    limits = known.threshold * (1 + 1 / known.counts.astype(np.float32))
-    return _predict(jnp.asarray(embeddings), known.prototypes, known.temperature, limits)
+    return _predict_known_classes(jnp.asarray(embeddings), known.prototypes, known.temperature, known.limits)
 
 
 @jax.jit
-def _predict(embeddings, prototypes, temperature, limits):
+def _predict_known_classes(embeddings, prototypes, temperature, limits):
     distances = pairwise(squared_euclidean)(embeddings, prototypes)
     distances = jnp.maximum(distances, 0)  # rounding can take it below
     probabilities = jax.nn.softmax(-distances / temperature)
@@ -126,21 +131,18 @@ def calibrated(known: KnownClasses, embeddings: ArrayLike, labels: ArrayLike) ->
     """The same classes with a temperature and a threshold that suit their own support set: [N, D], [N].
 
     Each example is classified with its class's prototype taken over the others. The temperature is the one of the
-    lowest loss, in which a temperature far from 1, that of the encoder's training, counts as unlikely. The threshold
-    lets 5 % of the examples be unknown. Where all classes have a single example there is nothing to leave out: the
-    temperature stays, and what is farther from all classes than the typical class is from its neighbour is unknown.
+    lowest loss, in which a temperature far from 1, that of the encoder's training, counts as unlikely.
+
+    The threshold lies between the distance of examples from their own class and that from the nearest other one, which
+    is how far images of no class are; but it calls at most a tenth of the examples unknown. Where all classes have a
+    single example there is nothing to leave out: the temperature stays, and the threshold is the one by which three
+    quarters of the classes are unknown to the others.
     """
     embeddings, labels = np.asarray(embeddings, np.float32), np.asarray(labels)
     distances, counts = _leave_one_out(known, embeddings, labels)
     several = known.counts[labels] > 1
-    rows = np.arange(len(labels))
-    if not several.any():
-        distances[rows, labels] = np.inf
-        threshold = np.median((distances / (1 + 1 / counts)).min(1))
-        return dataclasses.replace(known, threshold=np.float32(threshold))
-    scores = distances[rows, labels] / (1 + 1 / counts[rows, labels])
-    threshold = np.quantile(scores[several], 1 - FALSE_ALARMS, method='higher')
-    temperature = _best_temperature(distances[several], labels[several])
+    threshold = _best_threshold(distances / (1 + 1 / counts), labels, several)
+    temperature = _best_temperature(distances[several], labels[several]) if several.any() else known.temperature
     return dataclasses.replace(known, threshold=np.float32(threshold), temperature=np.float32(temperature))
 
 
@@ -150,10 +152,14 @@ def linear_model(known: KnownClasses) -> tuple[jax.Array, jax.Array]:
     return weights / known.temperature, biases / known.temperature
 
 
-def checked(known: KnownClasses) -> KnownClasses:
-    """The same classes, if their sums are exact."""
+def checked_classes(known: KnownClasses) -> KnownClasses:
+    """The same classes, if their sums are exact and their other numbers possible."""
     if not np.abs(known.sums).max(initial=0) < LARGEST_SUM:
         raise ValueError(f'a sum of embeddings is not below {LARGEST_SUM:.0f}; scale the embeddings down')
+    if known.counts.min(initial=1) < 1 or not known.threshold >= 0:  # counts that are too large have become negative
+        raise ValueError('a count or the threshold is impossible')
+    if not SMALLEST_TEMPERATURE <= known.temperature <= 1 / SMALLEST_TEMPERATURE:
+        raise ValueError(f'the temperature is {known.temperature}, by which float32 cannot divide distances')
     return known
 
 
@@ -172,6 +178,20 @@ def _leave_one_out(known, embeddings, labels):
     distances[rows, labels] *= np.square(own / np.maximum(own - 1, 1))
     counts[rows, labels] = np.maximum(own - 1, 1)
     return distances, counts
+
+
+def _best_threshold(scores, labels, several):
+    """The threshold of `calibrated`, from what is compared with it: [N, way], [N], [N] of classes with several."""
+    rows = np.arange(len(labels))
+    own, others = scores[rows, labels][several], scores.copy()
+    others[rows, labels] = np.inf
+    nearest = others.min(1)
+    if not several.any():
+        if scores.shape[1] == 1:
+            return np.inf
+        return np.quantile(nearest, 1 - STRANGERS_FOUND)
+    between = np.sqrt(np.median(own) * np.median(nearest)) if scores.shape[1] > 1 else 0.0
+    return max(between, np.quantile(own, 1 - FALSE_ALARMS))
 
 
 def _best_temperature(distances, labels):

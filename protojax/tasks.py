@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from protojax import classifiers
 from protojax.augmentation import Augmentation, random_crop
-from protojax.classifiers import Classifier
-from protojax.devices import spread
+from protojax.classifiers import Classifier, accuracies, as_learned, by_prototypes, losses
+from protojax.devices import spread_over_devices
 from protojax.distances import Distance, Learned, pairwise, squared_euclidean
 from protojax.encoders import encode, initialize
 from protojax.episodes import sample_episode
@@ -39,21 +38,26 @@ def few_shot_task(
     distance: Distance | Learned = squared_euclidean,
     classify: Classifier | Learned | None = None,
     augmentations: Sequence[Augmentation] = (),
+    auxiliary: Learned | None = None,
 ) -> Task:
     """Learning from episodes of that way, shot and query.
 
     `classify` is a classifier of embedded episodes (see protojax.classifiers), by default that of prototypical networks
     with the given distance. The items of a training episode go through the `augmentations` in turn. `unlabeled` further
-    examples of each class are drawn for classifiers that use them.
+    examples of each class are drawn for classifiers that use them. `auxiliary` is a further term of the training loss,
+    a number for each embedded episode, with parameters of its own that nothing but training knows.
     """
-    classifier = classifiers.as_learned(classify or classifiers.by_prototypes(distance))
+    classifier = as_learned(classify or by_prototypes(distance))
 
     def init(key):
         params, batch_stats = initialize(encoder, key, item_shape)
         item = jnp.zeros((1, *item_shape), jnp.uint8)
         dimensions = jax.eval_shape(partial(encode, encoder), params, batch_stats, item)[0].shape[-1]
         own = classifier.initialize(jax.random.fold_in(key, 1), dimensions)
-        return {'encoder': params, 'classifier': own}, batch_stats
+        params = {'encoder': params, 'classifier': own}
+        if auxiliary:
+            params['auxiliary'] = auxiliary.initialize(jax.random.fold_in(key, 2), dimensions)
+        return params, batch_stats
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
@@ -64,15 +68,14 @@ def few_shot_task(
         for number, augment in enumerate(augmentations, 1):
             items = augment(jax.random.fold_in(key, number), items, labels, way=way)
         one_pass = partial(encode, encoder, params['encoder'], batch_stats, train=True, axis_name=axis_name)
-        embeddings, batch_stats = one_pass(items) if axis_name is None else spread(one_pass, items)
+        embeddings, batch_stats = one_pass(items) if axis_name is None else spread_over_devices(one_pass, items)
         support, queries, others = jnp.split(embeddings, [way * shot, way * (shot + query)])
-        logits = classifier.apply(
-            params['classifier'],
-            episode._replace(support=support, query=queries, unlabeled=others if unlabeled else None),
-        )
-        losses = classifiers.losses(logits, episode.query_labels)
-        accuracies = classifiers.accuracies(logits, episode.query_labels)
-        return losses.mean(), (batch_stats, {'loss': losses.mean(), 'accuracy': accuracies.mean()})
+        episode = episode._replace(support=support, query=queries, unlabeled=others if unlabeled else None)
+        logits = classifier.apply(params['classifier'], episode)
+        value = losses(logits, episode.query_labels).mean()
+        accuracy = accuracies(logits, episode.query_labels).mean()
+        term = auxiliary.apply(params['auxiliary'], episode) if auxiliary else 0.0
+        return value + term, (batch_stats, {'loss': value, 'accuracy': accuracy})
 
     def embed(params, batch_stats, items):
         return encode(encoder, params['encoder'], batch_stats, items)[0]
@@ -81,6 +84,23 @@ def few_shot_task(
         return classifier.apply(params['classifier'], episode)
 
     return Task(init, loss, embed, classify_embedded, encoder)
+
+
+def all_classes(classes: int, weight: float = 1.0) -> Learned:
+    """An auxiliary term: cross-entropy of a linear layer that tells all classes of the training set apart.
+
+    `classes` is how many they are at most.
+    """
+
+    def initialize(key, dimensions):
+        return {'kernel': nn.initializers.lecun_normal()(key, (dimensions, classes)), 'bias': jnp.zeros(classes)}
+
+    def term(layer, episode):
+        embeddings = jnp.concatenate([episode.support, episode.query])
+        labels = episode.classes[jnp.concatenate([episode.support_labels, episode.query_labels])]
+        return weight * losses(embeddings @ layer['kernel'] + layer['bias'][None], labels).mean()
+
+    return Learned(initialize, term)
 
 
 def zero_shot_task(

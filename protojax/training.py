@@ -13,7 +13,7 @@ import optax
 from jax import lax
 
 from protojax.devices import AXIS
-from protojax.episodes import Dataset, Drawn
+from protojax.episodes import Dataset, DrawnEpisode
 
 
 class TrainState(NamedTuple):
@@ -42,7 +42,7 @@ def create_state(
 
 def train_step(
     state: TrainState,
-    dataset: Dataset | Drawn,
+    dataset: Dataset | DrawnEpisode,
     key: jax.Array,
     *,
     loss: Callable[..., Any],
@@ -62,15 +62,17 @@ def train_step(
     devices = lax.axis_size(AXIS)
     if episodes == 1:
         episode_key = jax.random.fold_in(key, state.step)
-        gradients, (batch_stats, metrics) = _gradients(loss, state, dataset, episode_key, axis_name=AXIS)
+        gradients, (batch_stats, metrics) = _training_gradients(loss, state, dataset, episode_key, axis_name=AXIS)
     else:
-        share = episodes // devices
+        share, left = divmod(episodes, devices)
+        if left:
+            raise ValueError(f'{episodes} episodes cannot be shared evenly by {devices} devices')
         numbers = state.step * episodes + lax.axis_index(AXIS) * share + jnp.arange(share)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
         axis, mine = None, dataset
-        if isinstance(dataset, Drawn):
+        if isinstance(dataset, DrawnEpisode):
             axis, mine = 0, jax.tree.map(lambda x: _share(x, share), dataset)
-        per_episode = jax.vmap(lambda k, d: _gradients(loss, state, d, k), (0, axis))(keys, mine)
+        per_episode = jax.vmap(lambda k, d: _training_gradients(loss, state, d, k), (0, axis))(keys, mine)
         gradients, (batch_stats, metrics) = jax.tree.map(lambda x: x.mean(0), per_episode)
     # pmap's sum over devices is its own transpose: each device holds the gradient of all devices' losses with respect
     # to its own copy of the parameters, and the mean over devices is the gradient of the mean loss.
@@ -104,5 +106,5 @@ def _share(array, size):
     return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)
 
 
-def _gradients(loss, state, dataset, key, **options):
+def _training_gradients(loss, state, dataset, key, **options):
     return jax.grad(loss, has_aux=True)(state.params, state.batch_stats, dataset, key, **options)

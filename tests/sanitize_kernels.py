@@ -29,7 +29,7 @@ def main(arguments):
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
-            'CXX': f'{compiler} {FLAGS}',
+            'CXX': f'env LD_PRELOAD= {compiler} {FLAGS}',  # the compiler itself need not be watched
             'XDG_CACHE_HOME': cache,  # no library of another run, and none for another
             # Python itself is not compiled with them, so they must be there before it; libstdc++ for exceptions of JAX.
             'LD_PRELOAD': f'{library(compiler, "libasan.so")} {library(compiler, "libstdc++.so")}',

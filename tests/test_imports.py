@@ -37,7 +37,7 @@ LAYERS = [
     ],
     ['protojax'],
     ['experiments.compared'],
-    ['experiments.running.config', 'experiments.running.hardware'],
+    ['experiments.running.config', 'experiments.running.hardware', 'experiments.running.workdir_files'],
     ['experiments.reporting'],
     ['experiments.running'],
     ['experiments'],  # the commands

@@ -77,6 +77,7 @@ def test_what_extends_it_learns(tmp_path, word):
 def test_a_data_set_of_ones_own_is_a_program(tmp_path):
     (tmp_path / 'mine.py').write_text(snippet("Experiment('mine'"))
     flags = ['--episodes=4', '--log_every=2', '--validate_every=2', '--validation_episodes=5', '--test_episodes=5']
+    assert '--way' in start(tmp_path, 'mine.py', '--help').stdout
     ended = start(tmp_path, 'mine.py', *flags, '--workdir=run', '--test_shot=1')
     assert ended.returncode == 0, ended.stderr
     assert 'Accuracy on the test classes of noise' in ended.stdout

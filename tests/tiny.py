@@ -17,7 +17,7 @@ import numpy as np
 REPOSITORY = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from experiments import faults  # noqa: E402
+from experiments.faults.kills import unfinished_when_killed  # noqa: E402
 from experiments.running import driver, startup, workdir  # noqa: E402
 from experiments.running.building import build_zero_shot_task  # noqa: E402
 from experiments.running.config import ZeroShotConfig  # noqa: E402
@@ -59,10 +59,10 @@ def die(*_):
 def die_in_save(stage):
     """Die as soon as a save has put something into the stage's folder, before it can give it its final name."""
     (folder,) = (pathlib.Path(flag.split('=')[1]) for flag in sys.argv if flag.startswith('--workdir='))
-    before = faults.unfinished(folder)
+    before = unfinished_when_killed(folder)
 
     def watch():
-        while not any(path.parent.name == stage for path, _ in faults.unfinished(folder) - before):
+        while not any(path.parent.name == stage for path, _ in unfinished_when_killed(folder) - before):
             time.sleep(0.0005)
         die()
 

@@ -2,8 +2,15 @@
 
     python -m experiments.benchmark
 
-prints tables in Markdown and writes all figures to a JSON file. It takes about twelve minutes, in which nothing else
-should run; --quick takes two. PyTorch takes part where it is installed (pip install 'protojax[benchmark]').
+prints tables in Markdown and writes all figures to a JSON file. It takes about twenty minutes, in which nothing else
+should run; --quick takes three. The figures of README are those of
+
+    python -m experiments.benchmark --sections=omniglot,miniimagenet,evaluation --rounds=3 \\
+        --output=experiments/results/benchmark.json
+
+whose table there is `experiments.benchmark.report.report_for_readme` of the file. --baseline=PATH adds another copy of
+protojax, such as a git worktree of an earlier version. PyTorch takes part where it is installed
+(pip install 'protojax[benchmark]').
 """
 
 import json
@@ -12,55 +19,84 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.benchmark import plan, report
 from experiments.benchmark.measuring import measure
-from experiments.running.flags import start
+from experiments.benchmark.plan import MATMUL_SIZE, QUICK, QUICK_ROUNDS, ROUNDS, SECONDS, plan_matmuls, plan_sections
+from experiments.benchmark.report import report_introduction, reported_machine, section_report, section_summary
+from experiments.running.flags import start_with_flags
+from experiments.running.hardware import commit
 
 
-def run(sections, yardsticks, output, *, rounds, seconds):
+def run_benchmark(sections, yardsticks, output, *, rounds, seconds, code=None):
     """Measure some sections, print their tables and write all figures -> the figures.
 
-    What has been measured is written after each section.
+    What has been measured is written after each section, with `code`, which names what was measured. Other sections
+    that the file holds already stay in it if they are of the same machine and versions: a run can be made in parts.
     """
-    figures = {'machine': report.machine(), 'rounds': rounds, 'seconds_per_turn': seconds, 'sections': []}
-    print(report.introduction(figures['machine']), flush=True)
+    machine = reported_machine()
+    figures = {'machine': machine, 'rounds': rounds, 'seconds_per_turn': seconds}
+    figures['sections'] = earlier_sections(output, machine)
+    print(report_introduction(machine), flush=True)
     for section in sections:
-        found = report.summary(section, yardsticks, *measure(section, yardsticks, rounds=rounds, seconds=seconds))
-        figures['sections'].append(found)
+        found = section_summary(section, yardsticks, *measure(section, yardsticks, rounds=rounds, seconds=seconds))
+        others = [other for other in figures['sections'] if other['section'] != section.name]
+        figures['sections'] = [*others, found | (code or {})]
         output.write_text(json.dumps(figures, indent=2) + '\n')
-        print(report.markdown(found), flush=True)
+        print(section_report(found), flush=True)
     return figures
+
+
+def earlier_sections(output, machine):
+    """Sections of an earlier run on this machine with these versions that the file holds."""
+    try:
+        figures = json.loads(output.read_text())
+        same = all(figures['machine'][key] == machine[key] for key in ('processor', 'versions'))
+        return figures['sections'] if same else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def benchmarked_code(baseline):
+    """The command, without paths, and the commits that it measures."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith(('--output', '--baseline'))]
+    command = ' '.join(['python -m experiments.benchmark', *given, *(['--baseline=PATH'] if baseline else [])])
+    return {'command': command, 'commit': commit(), 'baseline': commit(baseline) if baseline else None}
 
 
 def main(argv):
     """Exit code 0, or a one-line error and another code."""
-    values, known = flags.FLAGS, plan.sections()
-    names = values.sections or (plan.QUICK if values.quick else list(known))
+    values = flags.FLAGS
+    known = plan_sections(values.baseline or None)
+    names = values.sections or (QUICK if values.quick else list(known))
     unknown = [*argv[1:], *(name for name in names if name not in known)]
     output = Path(values.output)
     if unknown:
         print(f'error: there is no section {unknown[0]!r}; choose --sections of {",".join(known)}', file=sys.stderr)
+        return 1
+    if values.baseline and not (Path(values.baseline) / 'experiments' / 'benchmark').is_dir():
+        print(f'error: --baseline={values.baseline} holds no copy of protojax; give its root', file=sys.stderr)
         return 1
     try:
         output.touch()  # before minutes are spent
     except OSError as error:
         print(f'error: cannot write --output={output}: {error.strerror}; choose another', file=sys.stderr)
         return 1
-    rounds = values.rounds or (plan.QUICK_ROUNDS if values.quick else plan.ROUNDS)
+    rounds = values.rounds or (QUICK_ROUNDS if values.quick else ROUNDS)
     if values.quick:
         print(f'Quick: {rounds} rounds of {", ".join(names)} alone.\n')
-    run([known[name] for name in names], plan.matmuls(plan.MATMUL_SIZE), output, rounds=rounds, seconds=plan.SECONDS)
+    chosen, code = [known[name] for name in names], benchmarked_code(values.baseline)
+    run_benchmark(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
     return 0
 
 
-def define_flags():
-    sections, quick = ', '.join(plan.sections()), ' and '.join(plan.QUICK)
-    flags.DEFINE_boolean('quick', False, f'Only {quick}, in {plan.QUICK_ROUNDS} rounds: two minutes.')
+def _define_benchmark_flags():
+    sections, quick = ', '.join(plan_sections()), ' and '.join(QUICK)
+    flags.DEFINE_boolean('quick', False, f'Only {quick}, in {QUICK_ROUNDS} rounds: two minutes.')
     flags.DEFINE_list('sections', [], f'Sections to measure, with commas between (default: all): {sections}.')
-    flags.DEFINE_integer('rounds', 0, f'Turns of each contender; 0: {plan.ROUNDS}, or {plan.QUICK_ROUNDS} if quick.', 0)
-    flags.DEFINE_string('output', 'benchmark.json', 'File for all figures.')
+    flags.DEFINE_integer('rounds', 0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', 0)
+    flags.DEFINE_string('output', 'benchmark.json', 'File for all figures; sections that it holds stay in it.')
+    flags.DEFINE_string('baseline', '', 'Root of another copy of protojax, to be measured as a contender.')
 
 
 if __name__ == '__main__':
-    define_flags()
-    start(main)
+    _define_benchmark_flags()
+    start_with_flags(main)

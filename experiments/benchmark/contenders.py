@@ -3,8 +3,10 @@
 Training and evaluation are those of the experiments; only the loop around them is repeated here.
 """
 
+import math
 import tempfile
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import jax
@@ -17,25 +19,27 @@ from protojax.devices import cpu_compiler_options, parallelize, place, usable_de
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
+from protojax.hosted import hosted_episodes
 from protojax.tasks import few_shot_task
 from protojax.training import create_state, train_step
 
 STEPS_AHEAD = 8  # dispatched before the host waits, as in the experiments
 
 
-def training(workload, *, kernels):
-    """One step: draw an episode and update the parameters."""
-    task, devices = task_of(workload, kernels), usable_devices(workload.images)
+def training(workload, *, kernels, dtype='float32', placement='device'):
+    """One step: draw an episode and update the parameters; the data lie on the device, the host or in a mapped file."""
+    task, devices = contender_task(workload, kernels, dtype), usable_devices(workload.images)
     optimizer = optax.adam(1e-3)
     step = partial(train_step, loss=task.loss, optimizer=optimizer, report_every=100)
     step = parallelize(step, devices, donate=True)
     state = place(create_state(*task.initialize(jax.random.key(0)), optimizer), devices)
-    dataset, key = place(dataset_of(workload), devices), jax.random.key(1)
+    key = jax.random.key(1)
+    feed = _contender_feed(workload, placement, key, devices)
 
     def run(steps):
         nonlocal state
         for i in range(1, steps + 1):
-            state = step(state, dataset, key)
+            state = step(state, next(feed), key)
             if i % STEPS_AHEAD == 0:
                 jax.block_until_ready(state.step)
         jax.block_until_ready(state)
@@ -57,61 +61,80 @@ def traced_training(workload, *, kernels):
     return run
 
 
-def evaluation(workload, *, kernels):
+def evaluation(workload, *, kernels, dtype='float32'):
     """One step: embed every image once, then run all episodes on the embeddings."""
-    embed = embed_all(workload, kernels)
-    score = score_all(workload)
-    return repeated(lambda: score(embed()).accuracy)
+    embed = _contender_embedder(workload, kernels, dtype)
+    score = _contender_scorer(workload)
+    return _repeated_contender(lambda: score(embed()).accuracy)
 
 
 def embedding(workload, *, kernels):
     """One step: embed every image."""
-    embed = embed_all(workload, kernels)
-    return repeated(lambda: embed().items.shape)
+    embed = _contender_embedder(workload, kernels)
+    return _repeated_contender(lambda: embed().items.shape)
 
 
 def episodes(workload):
     """One step: run all episodes on embeddings."""
-    score = score_all(workload)
+    score = _contender_scorer(workload)
     values = np.random.default_rng(0).normal(size=(workload.classes, workload.items, 64)).astype(np.float32)
-    return repeated(lambda: score(Dataset(values, counts_of(workload))).accuracy)
+    return _repeated_contender(lambda: score(Dataset(values, _class_counts(workload))).accuracy)
 
 
 def matmul(size):
     """One step: the product of two square matrices."""
     x = jnp.ones((size, size))
     product = jax.jit(jnp.matmul, compiler_options=cpu_compiler_options())
-    return repeated(lambda: product(x, x).block_until_ready().shape)
+    return _repeated_contender(lambda: product(x, x).block_until_ready().shape)
 
 
-def task_of(workload, kernels):
+def contender_task(workload, kernels, dtype='float32'):
     sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query}
-    return few_shot_task(Conv4(kernels=kernels), workload.image, **sizes)
+    return few_shot_task(Conv4(kernels=kernels, dtype=jnp.dtype(dtype)), workload.image, **sizes)
 
 
-def dataset_of(workload):
-    return Dataset(random_images(workload), counts_of(workload))
+def contender_dataset(workload):
+    return Dataset(random_images(workload), _class_counts(workload))
 
 
-def counts_of(workload):
+def _contender_feed(workload, placement, key, devices):
+    """What the steps are given, one after the other: all data, or an episode of those that stay on the host.
+
+    These lie in memory, or in a file that is all holes and takes no room on the disk.
+    """
+    if placement == 'device':
+        return repeat(place(contender_dataset(workload), devices))
+    dataset = contender_dataset(workload) if placement == 'host' else Dataset(_zeros(workload), _class_counts(workload))
+    return hosted_episodes(dataset, key, 0, way=workload.way, items=workload.shot + workload.query)
+
+
+def _zeros(workload):
+    """A mapped file of zeros in the form of a data set."""
+    shape = (workload.classes, workload.items, *workload.image)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(math.prod(shape))
+        return np.memmap(file, np.uint8, 'r', shape=shape)
+
+
+def _class_counts(workload):
     return np.full(workload.classes, workload.items, np.int32)
 
 
-def embed_all(workload, kernels):
+def _contender_embedder(workload, kernels, dtype='float32'):
     """A function that embeds the workload's images: () -> Dataset of embeddings."""
-    task, devices = task_of(workload, kernels), jax.local_devices()
+    task, devices = contender_task(workload, kernels, dtype), jax.local_devices()
     variables = place(task.initialize(jax.random.key(0)), devices)
-    return partial(embedder(task.embed, devices), *variables, place(dataset_of(workload), devices))
+    return partial(embedder(task.embed, devices), *variables, place(contender_dataset(workload), devices))
 
 
-def score_all(workload):
+def _contender_scorer(workload):
     """A function that runs the workload's episodes: Dataset of embeddings -> Score."""
     sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query, 'episodes': workload.episodes}
-    score = episode_scorer(task_of(workload, kernels=False).classify, jax.local_devices(), **sizes)
+    score = episode_scorer(contender_task(workload, kernels=False).classify, jax.local_devices(), **sizes)
     return lambda embedded: score({'classifier': {}}, embedded, jax.random.key(2))
 
 
-def repeated(once):
+def _repeated_contender(once):
     """`run` of something that waits for its own end; gives the last result."""
 
     def run(steps):

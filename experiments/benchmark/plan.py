@@ -1,5 +1,6 @@
 """Which contenders meet in which section of the benchmark."""
 
+import math
 from typing import NamedTuple
 
 from experiments.benchmark.workers import Contender
@@ -9,9 +10,13 @@ ROUNDS, QUICK_ROUNDS = 7, 2
 SECONDS = 1.0  # of a turn
 QUICK = ('omniglot', 'evaluation')  # sections
 MATMUL_SIZE = 4096
+TUNED_MALLOC = {
+    'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=8000000000:'
+    'glibc.malloc.trim_threshold=16000000000:glibc.malloc.top_pad=268435456'
+}
 
 
-class Entry(NamedTuple):
+class PlannedEntry(NamedTuple):
     """A contender and what one of its steps is."""
 
     contender: Contender
@@ -20,7 +25,7 @@ class Entry(NamedTuple):
     scale: int = 1  # steps in the unit that the section reports
 
 
-class Section(NamedTuple):
+class PlannedSection(NamedTuple):
     """Contenders that are measured in turn; ratios are to the first of them."""
 
     name: str
@@ -28,82 +33,133 @@ class Section(NamedTuple):
     unit: str  # whose seconds the table shows
     entries: tuple
     traced: Contender | None = None  # gives the share of time between steps
+    fits_memory: bool = True  # whether all contenders may wait for their turns in memory
 
 
-def sections():
-    """All sections by name."""
+def plan_sections(baseline=None):
+    """All sections by name; with a path to another copy of protojax, that one is a contender."""
     found = [
-        training_section('omniglot', 'Training, Omniglot', OMNIGLOT),
-        training_section('miniimagenet', 'Training, miniImageNet', MINIIMAGENET),
-        evaluation_section('evaluation', EVALUATION),
-        episodes_section('episodes', EVALUATION._replace(episodes=10_000)),
-        growth_section('way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
-        growth_section('size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
-        growth_section('classes', [OMNIGLOT._replace(classes=classes) for classes in (500, 5000, 50_000)]),
+        plan_training('omniglot', 'Training, Omniglot', OMNIGLOT, baseline),
+        plan_training('miniimagenet', 'Training, miniImageNet', MINIIMAGENET, baseline)._replace(fits_memory=False),
+        plan_evaluation('evaluation', EVALUATION, baseline),
+        _plan_placement('placement', MINIIMAGENET),
+        _plan_episodes('episodes', EVALUATION._replace(episodes=10_000), baseline),
+        _plan_growth('way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
+        _plan_growth('size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
+        _plan_growth('classes', [OMNIGLOT._replace(classes=classes) for classes in (500, 5000, 50_000)]),
     ]
     return {section.name: section for section in found}
 
 
-def contenders(function, workload):
-    """The five who do the same work in their own way."""
-    return (
+def _plan_ours(function, workload, baseline):
+    """protojax in its forms; with a path to another copy of it, that one too."""
+    found = [
         Contender('protojax', 'contenders', function, (workload,), {'kernels': True}),
+        Contender('protojax, bfloat16', 'contenders', function, (workload,), {'kernels': True, 'dtype': 'bfloat16'}),
         Contender('protojax, kernels off', 'contenders', function, (workload,), {'kernels': False}),
-        Contender('textbook Flax', 'textbook', function, (workload,)),
-        Contender('PyTorch NCHW', 'torch_contenders', function, (workload,), {'layout': 'contiguous_format'}),
-        Contender('PyTorch channels_last', 'torch_contenders', function, (workload,), {'layout': 'channels_last'}),
-    )
+    ]
+    if baseline:
+        found.append(found[0]._replace(name='protojax, baseline', checkout=baseline))
+    return found
 
 
-def matmuls(size):
+def _plan_torch(name, function, workload, *, tuned=False, **options):
+    """PyTorch; tuned, with an allocator that gives no memory back, which is the best that its users can set."""
+    return Contender(name, 'torch_contenders', function, (workload,), options, TUNED_MALLOC if tuned else {})
+
+
+def plan_matmuls(size):
     """A large float32 matrix product, in both libraries: what the machine can do at best."""
     of_jax = Contender('matmul in JAX', 'contenders', 'matmul', (size,))
     of_torch = Contender('matmul in PyTorch', 'torch_contenders', 'matmul', (size,))
-    return Entry(of_jax, flops=2 * size**3), Entry(of_torch, flops=2 * size**3)
+    return PlannedEntry(of_jax, flops=2 * size**3), PlannedEntry(of_torch, flops=2 * size**3)
 
 
-def training_section(name, title, workload):
+def plan_training(name, title, workload, baseline=None):
+    last = {'layout': 'channels_last'}
+    contenders = [
+        *_plan_ours('training', workload, baseline),
+        Contender('textbook Flax', 'textbook', 'training', (workload,)),
+        _plan_torch('PyTorch NCHW', 'training', workload, layout='contiguous_format'),
+        _plan_torch('PyTorch channels_last', 'training', workload, **last),
+        _plan_torch('PyTorch channels_last, tuned malloc', 'training', workload, tuned=True, **last),
+        _plan_torch('PyTorch bfloat16 autocast, tuned malloc', 'training', workload, tuned=True, autocast=True, **last),
+        _plan_torch('PyTorch compiled, tuned malloc', 'training', workload, tuned=True, compiled=True, **last),
+    ]
     flops = training_flops(workload)
-    entries = tuple(Entry(contender, workload.images, flops) for contender in contenders('training', workload))
+    entries = tuple(PlannedEntry(contender, workload.images, flops) for contender in contenders)
     traced = Contender('protojax, traced', 'contenders', 'traced_training', (workload,), {'kernels': True})
-    return Section(name, f'{title}: {describe(workload)}', 'step', entries, traced)
+    return PlannedSection(name, f'{title}: {_describe_plan(workload)}', 'step', entries, traced)
 
 
-def evaluation_section(name, workload):
-    """protojax embeds every image once; the others embed each episode, of which some are run and the time scaled."""
+def plan_evaluation(name, workload, baseline=None):
+    """Every image embedded once, or, as is usual, each episode, of which some are run and the time scaled."""
     per_image, total = sum(embedding_flops(workload.image)), workload.classes * workload.items
-    *ours, textbook, nchw, channels_last = contenders('evaluation', workload)
-    entries = [Entry(contender, total, per_image * total) for contender in ours]
-    for contender in (textbook, nchw, channels_last):
+    last = {'layout': 'channels_last'}
+    once = [
+        *_plan_ours('evaluation', workload, baseline),
+        _plan_torch('PyTorch channels_last, images embedded once', 'stored_evaluation', workload, **last),
+        _plan_torch(
+            'PyTorch channels_last, tuned malloc, images embedded once',
+            'stored_evaluation',
+            workload,
+            tuned=True,
+            **last,
+        ),
+    ]
+    each = [
+        Contender('textbook Flax', 'textbook', 'evaluation', (workload,)),
+        _plan_torch('PyTorch NCHW', 'evaluation', workload, layout='contiguous_format'),
+        _plan_torch('PyTorch channels_last', 'evaluation', workload, **last),
+    ]
+    entries = [PlannedEntry(contender, total, per_image * total) for contender in once]
+    for contender in each:
         named = contender._replace(name=f'{contender.name}, each episode embedded (scaled)')
-        entries.append(Entry(named, workload.images, per_image * workload.images, workload.episodes))
-    title = f'Evaluation, {workload.episodes:,} episodes: {describe(workload)}, {total:,} images'
-    return Section(name, title, f'{workload.episodes:,} episodes', tuple(entries))
+        entries.append(PlannedEntry(named, workload.images, per_image * workload.images, workload.episodes))
+    title = f'Evaluation, {workload.episodes:,} episodes: {_describe_plan(workload)}, {total:,} images'
+    return PlannedSection(name, title, f'{workload.episodes:,} episodes', tuple(entries))
 
 
-def episodes_section(name, workload):
+def _plan_episodes(name, workload, baseline=None):
     """What episodes cost once everything is embedded, beside the embedding."""
     images = workload.classes * workload.items
-    embedding = Contender(f'embedding {images:,} images', 'contenders', 'embedding', (workload,), {'kernels': True})
-    entries = [Entry(embedding, images, images * sum(embedding_flops(workload.image)))]
+    label = f'embedding {images:,} images'
+    embedding = [Contender(label, 'contenders', 'embedding', (workload,), {'kernels': True})]
+    if baseline:
+        embedding.append(embedding[0]._replace(name=f'{label}, baseline', checkout=baseline))
+    flops = images * sum(embedding_flops(workload.image))
+    entries = [PlannedEntry(contender, images, flops) for contender in embedding]
     for way, shot in ((5, 1), (5, 5), (20, 1), (20, 5)):
         label = f'{workload.episodes:,} episodes, {way}-way {shot}-shot'
         setting = workload._replace(way=way, shot=shot)
-        entries.append(Entry(Contender(label, 'contenders', 'episodes', (setting,))))
-    return Section(name, 'protojax: embedding, and episodes on the embeddings', 'row', tuple(entries))
+        entries.append(PlannedEntry(Contender(label, 'contenders', 'episodes', (setting,))))
+    return PlannedSection(name, 'protojax: embedding, and episodes on the embeddings', 'row', tuple(entries))
 
 
-def growth_section(name, workloads):
+def _plan_placement(name, workload):
+    """What it costs a training step that the data lie on the host or in a file larger than memory."""
+    large = workload._replace(classes=1600, items=600)
+    size = round(math.prod((large.classes, large.items, *large.image)) / 1e9)
+    forms = (('device', workload, 'device'), ('host', workload, 'host'), (f'host, a file of {size} GB', large, 'file'))
+    entries = []
+    for label, data, placement in forms:
+        options = {'kernels': True, 'placement': placement}
+        contender = Contender(f'data on the {label}', 'contenders', 'training', (data,), options)
+        entries.append(PlannedEntry(contender, data.images, training_flops(data)))
+    return PlannedSection(name, f'protojax: where the data lie, {_describe_plan(workload)}', 'step', tuple(entries))
+
+
+def _plan_growth(name, workloads):
     """How the training step of protojax grows with one size."""
     what = {'way': 'way', 'size': 'the size of images', 'classes': 'the number of classes in the data set'}[name]
     entries = []
     for workload in workloads:
-        contender = Contender(describe(workload), 'contenders', 'training', (workload,), {'kernels': True})
-        entries.append(Entry(contender, workload.images, training_flops(workload)))
-    return Section(name, f'protojax: the training step and {what}', 'step', tuple(entries))
+        contender = Contender(_describe_plan(workload), 'contenders', 'training', (workload,), {'kernels': True})
+        entries.append(PlannedEntry(contender, workload.images, training_flops(workload)))
+    return PlannedSection(name, f'protojax: the training step and {what}', 'step', tuple(entries))
 
 
-def describe(workload):
+def _describe_plan(workload):
     height, width, channels = workload.image
     sizes = f'{workload.way}-way {workload.shot}-shot {workload.query}-query, {height}x{width}x{channels}'
     return f'{sizes}, {workload.classes:,} classes'

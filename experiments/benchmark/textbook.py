@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.benchmark.contenders import dataset_of
+from experiments.benchmark.contenders import contender_dataset
 from experiments.benchmark.workloads import FILTERS
 from protojax.episodes import sample_episode
 
@@ -23,7 +23,7 @@ class TextbookConv4(nn.Module):
         return x.reshape(x.shape[0], -1)
 
 
-def loss_and_statistics(params, batch_stats, dataset, key, *, sizes, train=True):
+def textbook_loss(params, batch_stats, dataset, key, *, sizes, train=True):
     """Loss of the episode that the key names, and the running statistics after it."""
     episode = sample_episode(key, dataset, **sizes)
     images = jnp.concatenate([episode.support, episode.query])
@@ -38,12 +38,12 @@ def loss_and_statistics(params, batch_stats, dataset, key, *, sizes, train=True)
 
 def training(workload):
     """One step: draw an episode and update the parameters."""
-    sizes, params, batch_stats, dataset, key = start(workload)
+    sizes, params, batch_stats, dataset, key = start_textbook(workload)
     optimizer = optax.adam(1e-3)
 
     @jax.jit
     def step(params, batch_stats, opt_state, dataset, key):
-        gradient = jax.grad(lambda *arguments: loss_and_statistics(*arguments, sizes=sizes), has_aux=True)
+        gradient = jax.grad(lambda *arguments: textbook_loss(*arguments, sizes=sizes), has_aux=True)
         gradients, batch_stats = gradient(params, batch_stats, dataset, key)
         updates, opt_state = optimizer.update(gradients, opt_state)
         return optax.apply_updates(params, updates), batch_stats, opt_state
@@ -62,8 +62,8 @@ def training(workload):
 
 def evaluation(workload):
     """One step: draw an episode, embed it with the running statistics and score it."""
-    sizes, params, batch_stats, dataset, key = start(workload)
-    score = jax.jit(lambda *arguments: loss_and_statistics(*arguments, sizes=sizes, train=False)[0])
+    sizes, params, batch_stats, dataset, key = start_textbook(workload)
+    score = jax.jit(lambda *arguments: textbook_loss(*arguments, sizes=sizes, train=False)[0])
     done = 0
 
     def run(steps):
@@ -76,9 +76,9 @@ def evaluation(workload):
     return run
 
 
-def start(workload):
+def start_textbook(workload):
     """Sizes of an episode, params, batch_stats, the data set on the device, and a key."""
     sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query}
     variables = TextbookConv4().init(jax.random.key(0), jnp.zeros((1, *workload.image)), train=False)
-    dataset = jax.device_put(dataset_of(workload))
+    dataset = jax.device_put(contender_dataset(workload))
     return sizes, variables['params'], variables['batch_stats'], dataset, jax.random.key(1)

@@ -7,7 +7,7 @@ from torch.nn import functional
 from experiments.benchmark.workloads import FILTERS, random_images
 
 
-def encoder(channels):
+def torch_encoder(channels):
     """Four blocks of convolution, batch normalisation, ReLU and max-pool: [N, C, H, W] -> [N, D]."""
     layers = []
     for inputs in (channels, FILTERS, FILTERS, FILTERS):
@@ -15,38 +15,49 @@ def encoder(channels):
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def episode_loss(model, support, query, *, layout=torch.contiguous_format):
+def torch_episode_loss(model, support, query, *, layout=torch.contiguous_format):
     """Mean loss and accuracy of an episode: [way, shot, C, H, W], [way, query, C, H, W] -> [], []."""
     way, shot, queries = *support.shape[:2], query.shape[1]
     images = torch.cat([support.flatten(0, 1), query.flatten(0, 1)]).contiguous(memory_format=layout)
-    of_support, of_query = model(images).split([way * shot, way * queries])
-    prototypes = of_support.view(way, shot, -1).mean(1)
-    shape = (way * queries, way, prototypes.shape[1])
-    distances = torch.pow(of_query.unsqueeze(1).expand(shape) - prototypes.unsqueeze(0).expand(shape), 2).sum(2)
+    return _score_torch_episode(*model(images).split([way * shot, way * queries]), way)
+
+
+def _score_torch_episode(support, query, way):
+    """Mean loss and accuracy of an embedded episode, class by class: [way * shot, D], [way * queries, D] -> [], []."""
+    prototypes = support.view(way, -1, support.shape[1]).mean(1)
+    shape = (len(query), way, prototypes.shape[1])
+    distances = torch.pow(query.unsqueeze(1).expand(shape) - prototypes.unsqueeze(0).expand(shape), 2).sum(2)
     log_probabilities = functional.log_softmax(-distances, dim=1)
-    labels = torch.arange(way).repeat_interleave(queries)
+    labels = torch.arange(way).repeat_interleave(len(query) // way)
     loss = -log_probabilities.gather(1, labels.unsqueeze(1)).mean()
     return loss, (log_probabilities.argmax(1) == labels).float().mean()
 
 
-def draw_episode(images, workload):
-    """Random classes and images of them, scaled to 0-1: [way, shot, C, H, W], [way, query, C, H, W]."""
+def _draw_torch_items(items, workload):
+    """Random classes and items of them: [classes, items, ...] -> [way, shot, ...], [way, query, ...]."""
     number = workload.shot + workload.query
-    classes = torch.randperm(images.shape[0])[: workload.way]
-    places = torch.stack([torch.randperm(images.shape[1])[:number] for _ in range(workload.way)])
-    chosen = images[classes.unsqueeze(1), places].float() / 255
+    classes = torch.randperm(items.shape[0])[: workload.way]
+    places = torch.stack([torch.randperm(items.shape[1])[:number] for _ in range(workload.way)])
+    chosen = items[classes.unsqueeze(1), places]
     return chosen[:, : workload.shot], chosen[:, workload.shot :]
 
 
-def training(workload, *, layout):
-    """One step: draw an episode and update the parameters."""
+def draw_torch_episode(images, workload):
+    """An episode of images, scaled to 0-1: [way, shot, C, H, W], [way, query, C, H, W]."""
+    return [part.float() / 255 for part in _draw_torch_items(images, workload)]
+
+
+def training(workload, *, layout, autocast=False, compiled=False):
+    """One step: draw an episode and update the parameters; with `autocast` in bfloat16 where PyTorch deems it safe."""
     layout = getattr(torch, layout)
-    model, images = start(workload, layout)
+    model, images = start_torch(workload, layout)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    embed = torch.compile(model) if compiled else model
 
     def run(steps):
         for _ in range(steps):
-            loss, accuracy = episode_loss(model, *draw_episode(images, workload), layout=layout)
+            with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+                loss, accuracy = torch_episode_loss(embed, *draw_torch_episode(images, workload), layout=layout)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -58,15 +69,40 @@ def training(workload, *, layout):
 def evaluation(workload, *, layout):
     """One step: draw an episode, embed it with the running statistics and score it."""
     layout = getattr(torch, layout)
-    model, images = start(workload, layout)
+    model, images = start_torch(workload, layout)
     model.eval()
 
     @torch.no_grad()
     def run(steps):
         for _ in range(steps):
-            loss, accuracy = episode_loss(model, *draw_episode(images, workload), layout=layout)
+            loss, accuracy = torch_episode_loss(model, *draw_torch_episode(images, workload), layout=layout)
             loss.item(), accuracy.item()
         return loss.item()
+
+    return run
+
+
+def stored_evaluation(workload, *, layout, batch=500):
+    """One step: embed every image once, then draw all episodes from the embeddings and score them."""
+    layout = getattr(torch, layout)
+    model, images = start_torch(workload, layout)
+    model.eval()
+
+    @torch.no_grad()
+    def once():
+        pieces = images.flatten(0, 1).split(batch)
+        stored = torch.cat([model((piece.float() / 255).contiguous(memory_format=layout)) for piece in pieces])
+        stored = stored.view(workload.classes, workload.items, -1)
+        scores = []
+        for _ in range(workload.episodes):
+            support, query = _draw_torch_items(stored, workload)
+            scores.append(_score_torch_episode(support.flatten(0, 1), query.flatten(0, 1), workload.way)[1])
+        return torch.stack(scores).mean().item()
+
+    def run(steps):
+        for _ in range(steps):
+            accuracy = once()
+        return accuracy
 
     return run
 
@@ -82,10 +118,10 @@ def matmul(size):
     return run
 
 
-def start(workload, layout):
+def start_torch(workload, layout):
     """Model, and the data set as the layers want it: uint8 [classes, items, C, H, W]."""
     torch.manual_seed(0)
     height, width, channels = workload.image
-    model = encoder(channels).to(memory_format=layout)
+    model = torch_encoder(channels).to(memory_format=layout)
     images = torch.from_numpy(random_images(workload._replace(image=(channels, height, width))))
     return model, images

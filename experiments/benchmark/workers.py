@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +14,21 @@ from typing import Any, NamedTuple
 
 
 class Contender(NamedTuple):
-    """What a process builds: `function(*arguments, **options)` of a module of this package."""
+    """What a process builds: `function(*arguments, **options)` of a module of this package.
+
+    With `checkout` the package is that of another copy of protojax, whose function takes the same arguments.
+    """
 
     name: str
     module: str
     function: str
     arguments: tuple
     options: Mapping = {}
+    environment: Mapping = {}  # variables that the process starts with
+    checkout: str | None = None
 
 
-class Turn(NamedTuple):
+class WorkerTurn(NamedTuple):
     """What a process reports after some steps."""
 
     seconds: float  # per step
@@ -40,8 +46,9 @@ class Worker:
     def __init__(self, contender):
         context = multiprocessing.get_context('spawn')
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, contender), daemon=True)
-        self._process.start()
+        self._process = context.Process(target=_serve_worker, args=(theirs, contender), daemon=True)
+        with _worker_environment(contender.environment):
+            self._process.start()
         theirs.close()  # so that the end of the process is noticed here
         self._answer()
 
@@ -66,10 +73,32 @@ class Worker:
         return answer
 
 
-def serve(pipe, contender):
+@contextlib.contextmanager
+def _worker_environment(environment):
+    """Set variables of the environment for a while: a process takes over those that it is started with."""
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _import_from(checkout):
+    """Let imports find another copy of protojax and of the benchmark; this module stays, which talks to the parent."""
+    for name in [name for name in sys.modules if name.split('.')[0] in ('experiments', 'protojax')]:
+        if name != __name__:
+            del sys.modules[name]
+    sys.path.insert(0, checkout)
+
+
+def _serve_worker(pipe, contender):
     """Build a contender, then run as many steps as asked until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     os.environ['JAX_PLATFORMS'] = 'cpu'
+    if contender.checkout:
+        _import_from(contender.checkout)
     try:
         module = importlib.import_module(f'experiments.benchmark.{contender.module}')
         run = getattr(module, contender.function)(*contender.arguments, **contender.options)
@@ -79,14 +108,14 @@ def serve(pipe, contender):
             started = time.perf_counter()
             value = run(steps)
             seconds = (time.perf_counter() - started) / steps
-            pipe.send(Turn(seconds, value, peak_memory()))
+            pipe.send(WorkerTurn(seconds, value, _peak_memory_of_worker()))
     except EOFError:
         return
     except Exception as error:  # whatever it is, the parent must not wait for ever
         pipe.send(WorkerError(f'{type(error).__name__}: {error}'))
 
 
-def peak_memory():
+def _peak_memory_of_worker():
     """The most memory that this process has ever held, in bytes; None where the system does not say."""
     status = Path('/proc/self/status')
     found = re.search(r'VmHWM:\s+(\d+) kB', status.read_text()) if status.exists() else None

@@ -8,7 +8,7 @@ from jax import lax
 
 from protojax import classifiers
 from protojax.augmentation import Augmentation
-from protojax.devices import spread
+from protojax.devices import spread_over_devices
 from protojax.encoders import encode
 from protojax.episodes import Dataset, Episode
 from protojax.tasks import Task
@@ -28,7 +28,7 @@ def sample_batch(key: jax.Array, dataset: Dataset, *, size: int) -> Episode:
     return Episode(items[:0], labels[:0], items, labels, every_class, attributes=dataset.attributes)
 
 
-def trained_by(
+def trained_on_batches(
     task: Task,
     draw: Draw,
     losses: Callable[[jax.Array, jax.Array], jax.Array],
@@ -60,10 +60,10 @@ def encode_batch(encoder, params, batch_stats, items, axis_name):
     def one_pass(part):
         return encode(encoder, params, batch_stats, part, train=True, axis_name=axis_name)
 
-    return shared(one_pass, items, axis_name)
+    return batch_over_devices(one_pass, items, axis_name)
 
 
-def shared(one_pass, items, axis_name):
+def batch_over_devices(one_pass, items, axis_name):
     """one_pass(items), each device of an axis doing its part if they can share the items evenly."""
     even = axis_name is not None and len(items) % lax.axis_size(axis_name) == 0
-    return spread(one_pass, items) if even else one_pass(items)
+    return spread_over_devices(one_pass, items) if even else one_pass(items)

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import sample_batch, trained_by
+from experiments.compared.batches import sample_batch, trained_on_batches
 from protojax.augmentation import random_crop
 from protojax.encoders.linear import MIDDLE_CROP
 from protojax.tasks import Task, few_shot_task
@@ -52,23 +52,23 @@ def compatibility_task(
         return episode.query @ unit_length(episode.attributes - center).T
 
     task = few_shot_task(encoder, item_shape, way=2, shot=0, query=1, classify=classify)
-    return trained_by(task, partial(sample_batch, size=batch), losses, augmentations=(random_crop,))
+    return trained_on_batches(task, partial(sample_batch, size=batch), losses, augmentations=(random_crop,))
 
 
 def structured_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """SJE: the largest of 1(y != y_n) + F(x_n, y) - F(x_n, y_n), which is never below 0: [N, L], [N] -> [N]."""
-    return jnp.max(violations(scores, labels), 1)
+    return jnp.max(compatibility_violations(scores, labels), 1)
 
 
 def weighted_rank(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """ALE: the sum of the violations of the margin times l_r / r, r their number and l_r = 1 + 1/2 + ... + 1/r."""
-    hinges = violations(scores, labels)
+    hinges = compatibility_violations(scores, labels)
     rank = jnp.sum(hinges > 0, 1)
     harmonic = jnp.concatenate([jnp.zeros(1), jnp.cumsum(1 / jnp.arange(1, scores.shape[1] + 1))])
     return hinges.sum(1) * harmonic[rank] / jnp.maximum(rank, 1)
 
 
-def violations(scores: jax.Array, labels: jax.Array) -> jax.Array:
+def compatibility_violations(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """By how much each class violates the margin, max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): -> [N, L]."""
     margin = 1 - jax.nn.one_hot(labels, scores.shape[1])
     return jax.nn.relu(margin + scores - jnp.take_along_axis(scores, labels[:, None], 1))

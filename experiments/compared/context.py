@@ -34,15 +34,16 @@ def in_context(classify: Classifier | Learned, *, steps: int = 5) -> Learned:
     def apply(params, episode):
         support = support_in_context(params, episode.support)
         queries = queries_in_context(params['attention'], episode.query, support, steps=steps)
-        return classifier.apply(params['classifier'], episode._replace(support=support, query=queries))
+        own = params.get('classifier', {})  # files of weights hold no empty trees
+        return classifier.apply(own, episode._replace(support=support, query=queries))
 
     return Learned(initialize, apply)
 
 
 def support_in_context(params, support: jax.Array) -> jax.Array:
     """g(x_i, S): [N, D] -> [N, D]."""
-    forward = _outputs(params['forward'], support)
-    backward = _outputs(params['backward'], support[::-1])[::-1]
+    forward = _lstm_outputs(params['forward'], support)
+    backward = _lstm_outputs(params['backward'], support[::-1])[::-1]
     return forward + backward + support
 
 
@@ -57,7 +58,7 @@ def queries_in_context(params, queries: jax.Array, support: jax.Array, *, steps:
     return h
 
 
-def _outputs(params, points):
+def _lstm_outputs(params, points):
     """Outputs of an LSTM that runs over points: [N, D] -> [N, D]."""
     start = jnp.zeros((1, points.shape[1]))
     step = lambda state, point: (state := _lstm(params, state, point[None]), state[1][0])  # noqa: E731

@@ -28,12 +28,12 @@ class Twofold(nn.Module):
         return jnp.concatenate([self.g(items, **options), self.f(items, **options)], -1)
 
 
-def twofold(encoder: nn.Module) -> Twofold:
+def decoupled_encoder(encoder: nn.Module) -> Twofold:
     """Two encoders of the same kind, with parameters of their own."""
     return Twofold(encoder.clone(), encoder.clone())
 
 
-def by_halves(classify: Classifier | Learned) -> Learned:
+def decoupled_classifier(classify: Classifier | Learned) -> Learned:
     """The classifier on embeddings of `Twofold`: support examples by g, queries by f."""
     classifier = as_learned(classify)
 

@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import trained_by
-from experiments.compared.compatibility import violations
+from experiments.compared.batches import trained_on_batches
+from experiments.compared.compatibility import compatibility_violations
 from protojax.augmentation import random_crop
 from protojax.episodes import sample_episode
 from protojax.tasks import Task, zero_shot_task
@@ -31,19 +31,19 @@ def joint_embedding_task(
 ) -> Task:
     """DS-SJE or, where it is not symmetric, DA-SJE, on episodes of that way and query."""
     sizes = {'way': way, 'query': query}
-    task = zero_shot_task(image_encoder, attribute_encoder, item_shape, attributes, distance=minus_dot, **sizes)
+    task = zero_shot_task(image_encoder, attribute_encoder, item_shape, attributes, distance=_minus_dot, **sizes)
     losses = symmetric_hinge if symmetric else image_hinge
-    return trained_by(task, partial(sample_episode, shot=0, **sizes), losses, augmentations=(random_crop,))
+    return trained_on_batches(task, partial(sample_episode, shot=0, **sizes), losses, augmentations=(random_crop,))
 
 
-def minus_dot(a: jax.Array, b: jax.Array) -> jax.Array:
+def _minus_dot(a: jax.Array, b: jax.Array) -> jax.Array:
     """Minus the inner product, so that the nearest class is the one with the highest score: [D], [D] -> []."""
     return -jnp.dot(a, b)
 
 
 def image_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """For each image the mean over classes of max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): [N, way], [N] -> [N]."""
-    return violations(scores, labels).mean(1)
+    return compatibility_violations(scores, labels).mean(1)
 
 
 def symmetric_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:

@@ -69,7 +69,7 @@ def metalstm_task(encoder: nn.Module, item_shape: Sequence[int], *, way: int, sh
 
         start = params['encoder'], params['classifier']['layer']
         updates = UPDATES.get(len(labels) // way, UPDATES_OTHERWISE)
-        return learn(params['classifier']['meta'], loss, start, updates=updates)
+        return meta_learn(params['classifier']['meta'], loss, start, updates=updates)
 
     def episode_loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
@@ -87,20 +87,21 @@ def metalstm_task(encoder: nn.Module, item_shape: Sequence[int], *, way: int, sh
     return Task(initialize, episode_loss, as_they_are, classify, encoder)
 
 
-def learn(meta: Any, loss, start: Any, *, updates: int) -> Any:
+def meta_learn(meta: Any, loss, start: Any, *, updates: int) -> Any:
     """The weights that the meta-learner makes of those at the start; loss is a function of them -> weights."""
     theta, unravel = ravel_pytree(start)
     state = jnp.zeros((theta.size, UNITS))
     memory = Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
     for _ in range(updates):  # not lax.scan: XLA compiles convolution gradients in a loop badly on CPU
         value, gradient = jax.value_and_grad(loss)(unravel(lax.stop_gradient(memory.theta)))
-        memory = update(meta, memory, lax.stop_gradient(ravel_pytree(gradient)[0]), lax.stop_gradient(value))
+        memory = _metalstm_update(meta, memory, lax.stop_gradient(ravel_pytree(gradient)[0]), lax.stop_gradient(value))
     return unravel(memory.theta)
 
 
-def update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.Array) -> Memory:
+def _metalstm_update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.Array) -> Memory:
     """One update of the learner's weights: Memory, [P], [] -> Memory."""
-    inputs = jnp.concatenate([preprocess(gradient), jnp.tile(preprocess(loss[None]), (gradient.size, 1))], 1)
+    losses = jnp.tile(preprocess_for_lstm(loss[None]), (gradient.size, 1))
+    inputs = jnp.concatenate([preprocess_for_lstm(gradient), losses], 1)
     state, x = nn.OptimizedLSTMCell(UNITS).apply({'params': meta['lstm']}, memory.lstm, inputs)
     shared = jnp.concatenate([x, memory.theta[:, None]], 1)
     seen = shared @ meta['kernel'][:-1] + memory.gates * meta['kernel'][-1:]
@@ -108,7 +109,7 @@ def update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.Array) -> M
     return Memory(gates[:, 1] * memory.theta - gates[:, 0] * gradient, state, gates)
 
 
-def preprocess(values: jax.Array) -> jax.Array:
+def preprocess_for_lstm(values: jax.Array) -> jax.Array:
     """(log|v| / P, sign v) of values of at least e^-P, else (-1, e^P v): [N] -> [N, 2]."""
     size = jnp.abs(values)
     large = size >= jnp.exp(-P)

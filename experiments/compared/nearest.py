@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import sample_batch, trained_by
+from experiments.compared.batches import sample_batch, trained_on_batches
 from protojax import classifiers
 from protojax.augmentation import Augmentation
 from protojax.distances import Distance, Learned, cosine, pairwise
@@ -41,7 +41,7 @@ def nearest_task(
     nearest = Learned(init_layer, lambda params, episode: by_nearest(episode, distance))
     task = few_shot_task(encoder, item_shape, way=2, shot=1, query=1, classify=nearest)
     draw = partial(sample_batch, size=batch)
-    return trained_by(task, draw, classifiers.losses, score=layer, augmentations=augmentations)
+    return trained_on_batches(task, draw, classifiers.losses, score=layer, augmentations=augmentations)
 
 
 def by_nearest(episode: Episode, distance: Distance = cosine) -> jax.Array:

@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import encode_batch, shared
+from experiments.compared.batches import batch_over_devices, encode_batch
 from protojax.distances import Learned, pairwise
 from protojax.encoders.block import EPSILON
 from protojax.encoders.conv4 import MOMENTUM
@@ -126,15 +126,17 @@ def statistician_task(
         c = sample(jax.random.fold_in(key, 1), q_c)[of_set]
         q_z, p_z = apply(own, 'posterior', h, c), apply(own, 'prior', c)
         z = sample(jax.random.fold_in(key, 2), q_z)
-        odds, _ = shared(lambda codes: (apply(own, 'decoder', codes), ()), jnp.concatenate([z, c], 1), axis_name)
-        bound = item_bounds(odds, images.reshape(len(h), -1) > 127, q_z, p_z).sum() - context_divergence(q_c).sum()
+        codes = jnp.concatenate([z, c], 1)
+        odds, _ = batch_over_devices(lambda part: (apply(own, 'decoder', part), ()), codes, axis_name)
+        bounds = statistician_bounds(odds, images.reshape(len(h), -1) > 127, q_z, p_z)
+        bound = bounds.sum() - context_divergence(q_c).sum()
         correct = classify(own, episode._replace(support=h, query=h, query_labels=of_set)).argmax(1) == of_set
         return -bound / len(h), (batch_stats, {'loss': -bound / len(h), 'accuracy': correct.mean()})
 
     return task._replace(loss=loss)
 
 
-def item_bounds(odds: jax.Array, pixels: jax.Array, q_z: jax.Array, p_z: jax.Array) -> jax.Array:
+def statistician_bounds(odds: jax.Array, pixels: jax.Array, q_z: jax.Array, p_z: jax.Array) -> jax.Array:
     """log p(x | c, z) - KL(q(z | c, x) || p(z | c)) of each item: [N, P], [N, P], [N, 2 Z], [N, 2 Z] -> [N]."""
     likelihood = jnp.where(pixels, jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)).sum(1)
     return likelihood - jax.vmap(divergence)(q_z, p_z)

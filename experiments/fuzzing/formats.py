@@ -1,6 +1,7 @@
 """Every format that is read, with whole files to begin with, the mutations that suit it, and its reader.
 
-Another format is one more row of FORMATS. All of it runs in a folder that is removed in the end.
+Another format is one more row of FORMATS, and its name in experiments.fuzz. All of it runs in a folder that is removed
+in the end.
 """
 
 import contextlib
@@ -14,7 +15,33 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.fuzzing import mutations, seeds
+from experiments.fuzzing import seeds
+from experiments.fuzzing.mutations import (
+    mutate_bytes,
+    mutate_json_lines,
+    mutate_json_value,
+    mutate_matlab,
+    mutate_opcodes,
+    mutate_png,
+    mutate_tar,
+    mutate_tar_gz,
+    mutate_words,
+    mutate_zip,
+)
+from experiments.fuzzing.requests import changed_request, sample_requests, send_request
+from experiments.fuzzing.seeds import (
+    seed_archive_members,
+    seed_compressed_matlab,
+    seed_legacy_pth,
+    seed_matlab_variables,
+    seed_npy,
+    seed_pickles,
+    seed_picture,
+    seed_tar_gzs,
+    seed_tars,
+    seed_torch7,
+    seed_zips,
+)
 from experiments.running import workdir
 from experiments.running.config import ZeroShotConfig
 from protojax import checkpoints, class_files, files, images, pretrained
@@ -22,10 +49,13 @@ from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.pictures import read_picture
 from protojax.datasets.formats.torch7 import read_torch7
 from protojax.datasets.formats.torch_legacy import read_torch_legacy
-from protojax.datasets.sources import cub_forms, miniimagenet_files, miniimagenet_forms
+from protojax.datasets.sources import miniimagenet_forms
+from protojax.datasets.sources.cub_forms import read_cub_features, read_cub_form
 from protojax.datasets.sources.files import read_file
-from protojax.encoders import Conv4, LinearMap, ResNet12
+from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
+from protojax.encoders import Conv4, LinearMap, ResNet12, initialize_shapes
 from protojax.errors import DataError
+from protojax.images import ImageForm
 from protojax.known_classes import KnownClasses
 
 
@@ -37,29 +67,29 @@ class Format(NamedTuple):
     read: Callable[[bytes, pathlib.Path], Any]  # contents, an empty folder -> what was read
 
 
-def written(folder, name, data):
+def _write_mutant(folder, name, data):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
 
 
-def source(name):
+def _source(name):
     """A reader of files of miniImageNet that are called so."""
 
     def read(data, folder):
         miniimagenet_forms.SIZE = seeds.SIDE
-        with miniimagenet_files.open_source(written(folder, name, data)) as (splits, _):
+        with open_miniimagenet_files(_write_mutant(folder, name, data)) as (splits, _):
             return {split: {label: own.images() for label, own in found.items()} for split, found in splits.items()}
 
     return read
 
 
-def read_list(data, folder):
+def _read_mutant_list(data, folder):
     miniimagenet_forms.SIZE = seeds.SIDE
-    for name, contents in (seeds.members() | {'val.csv': data}).items():
-        written(folder, name, contents)
-    with miniimagenet_files.open_source(folder) as (splits, _):
+    for name, contents in (seed_archive_members() | {'val.csv': data}).items():
+        _write_mutant(folder, name, contents)
+    with open_miniimagenet_files(folder) as (splits, _):
         return {label: own.images() for label, own in splits['validation'].items()}
 
 
@@ -73,96 +103,96 @@ BIRDS = {
 }
 
 
-def read_birds(folder):
-    birds = cub_forms.read_source(folder)
+def _read_mutant_birds(folder):
+    birds = read_cub_form(folder)
     classes = [name for names in birds.division.values() for name in names]
     return {name: [birds.features(name), birds.attributes[name]] for name in classes}
 
 
-def read_text_list(data, folder):
-    name, contents = unbundled(data)
+def _read_mutant_lists(data, folder):
+    name, contents = _unbundled(data)
     files = {key: text.encode() for key, text in BIRDS.items()} | {name: contents}
-    for name, contents in (files | {'features.npy': seeds.npy(np.ones((8, 5), np.float16))}).items():
-        written(folder, name, contents)
-    return read_birds(folder)
+    for name, contents in (files | {'features.npy': seed_npy(np.ones((8, 5), np.float16))}).items():
+        _write_mutant(folder, name, contents)
+    return _read_mutant_birds(folder)
 
 
-def bundled(files):
+def _bundled(files):
     """Files of which one is to be changed: its name stands in the first line."""
     return [name.encode() + b'\n' + (data.encode() if isinstance(data, str) else data) for name, data in files.items()]
 
 
-def unbundled(data):
+def _unbundled(data):
     name, _, contents = data.partition(b'\n')
     return str(name, 'ascii'), contents
 
 
-def inside(mutation):
+def _in_bundle(mutation):
     """A mutation of a bundled file, which leaves the name alone."""
 
     def changed(rng, data):
-        name, contents = unbundled(data)
+        name, contents = _unbundled(data)
         return name.encode() + b'\n' + mutation(rng, contents)
 
     changed.bundled = True
     return changed
 
 
-def read_image(data, folder):
-    path = written(folder, 'x', data)
+def _read_mutant_image(data, folder):
+    path = _write_mutant(folder, 'x', data)
     with contextlib.suppress(DataError):
-        images.read_image(path, images.Form((32, 32, 3)))
-        images.read_image(path, images.Form((28, 28, 1)))
+        images.read_image(path, ImageForm((32, 32, 3)))
+        images.read_image(path, ImageForm((28, 28, 1)))
     return np.asarray(read_picture(data, path, size=(16, 16), mode='RGB', formats=('PNG', 'JPEG')))
 
 
-def pngs():
+def _pngs():
     kinds = [{'mode': mode} for mode in ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')] + [
         {'mode': 'P', 'transparency': b'\0\x80'}
     ]
-    return [seeds.picture(size=(16, 16), **kind) for kind in kinds]
+    return [seed_picture(size=(16, 16), **kind) for kind in kinds]
 
 
-def jpegs():
+def _jpegs():
     kinds = [{'mode': 'L'}, {'mode': 'CMYK'}, {'progressive': True}, {'quality': 95, 'subsampling': 0}]
-    return [seeds.picture(format='JPEG', size=(16, 16), **kind) for kind in kinds]
+    return [seed_picture(format='JPEG', size=(16, 16), **kind) for kind in kinds]
 
 
-def weights():
+def _weights():
     """Of a small encoder of each kind, with what would be learned set to ones."""
     encoders = [Conv4(filters=3, item_shape=(16, 16, 1), kernels=False), LinearMap(4, mean=(0.0, 0.0), item_shape=(2,))]
     encoders.append(ResNet12(widths=(2, 2, 2, 2), item_shape=(16, 16, 3)))
-    return [saved_weights(encoder) for encoder in encoders]
+    return [_saved_weights(encoder) for encoder in encoders]
 
 
-def saved_weights(encoder):
-    shapes = pretrained.initialize_shapes(encoder)
+def _saved_weights(encoder):
+    shapes = initialize_shapes(encoder)
     params, batch_stats = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    return saved(
+    return _saved_bytes(
         pretrained.save_pretrained, pretrained.Pretrained(encoder, params, batch_stats, {}), encoder.item_shape
     )
 
 
-def saved(save, *arguments, **options):
+def _saved_bytes(save, *arguments, **options):
     """The bytes that a function writes to a file."""
     path = pathlib.Path('seed.safetensors')
     save(path, *arguments, **options)
     return path.read_bytes()
 
 
-def classes():
+def _classes():
     known = KnownClasses(('owl', 'tit'), np.ones((2, 3)), np.array([2, 1], np.int32), np.float32(1), np.float32(2))
-    return [saved(class_files.save_classes, known, encoder='abc')]
+    return [_saved_bytes(class_files.save_classes, known, encoder='abc')]
 
 
-def header(rng, data):
+def _header(rng, data):
     """A safetensors file with a value of its header changed."""
     (length,) = struct.unpack('<Q', data[:8])
-    changed = json.dumps(mutations.json_value(rng, json.loads(data[8 : 8 + length]))).encode()
+    changed = json.dumps(mutate_json_value(rng, json.loads(data[8 : 8 + length]))).encode()
     return struct.pack('<Q', len(changed)) + changed + data[8 + length :]
 
 
-def resealed(rng, data):
+def _resealed(rng, data):
     """A safetensors file with another description or arrays of other values, and a digest that is right."""
     path = pathlib.Path('mutant.safetensors')
     path.write_bytes(data)
@@ -178,9 +208,9 @@ def resealed(rng, data):
         ]
         arrays[name] = rng.choice(changes) if arrays[name].dtype.kind == 'f' else np.full_like(arrays[name], -1)
     else:
-        description = mutations.json_value(rng, description)
+        description = mutate_json_value(rng, description)
     if 'digest' in description:
-        description['digest'] = pretrained._digest(description, arrays)
+        description['digest'] = pretrained._pretrained_digest(description, arrays)
     files.write_arrays(path, arrays, description)
     return path.read_bytes()
 
@@ -188,7 +218,7 @@ def resealed(rng, data):
 STATE = {'weights': np.arange(6, dtype=np.float32).reshape(2, 3), 'step': np.int32(7)}
 
 
-def checkpoint_folder():
+def _checkpoint_folder():
     folder = pathlib.Path('checkpoint').absolute()
     if not folder.exists():
         written_by = checkpoints.Checkpoints(folder)
@@ -197,15 +227,15 @@ def checkpoint_folder():
     return folder
 
 
-def checkpoint_files():
-    folder = checkpoint_folder()
-    return bundled({str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()})
+def _checkpoint_files():
+    folder = _checkpoint_folder()
+    return _bundled({str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()})
 
 
-def read_checkpoint(data, folder):
+def _read_mutant_checkpoint(data, folder):
     """A checkpoint with one file changed is either refused or exactly what was saved."""
-    shutil.copytree(checkpoint_folder(), folder / 'stage')
-    written(folder / 'stage', *unbundled(data))
+    shutil.copytree(_checkpoint_folder(), folder / 'stage')
+    _write_mutant(folder / 'stage', *_unbundled(data))
     stage = checkpoints.Checkpoints(folder / 'stage')
     try:
         step, tree = stage.restore(STATE)
@@ -215,28 +245,28 @@ def read_checkpoint(data, folder):
     return tree
 
 
-def resealed_record(rng, data):
+def _resealed_record(rng, data):
     """The record of a checkpoint with another value and a right seal; other files as they are."""
-    name, contents = unbundled(data)
+    name, contents = _unbundled(data)
     if not name.endswith('record/metadata'):
         return data
-    record = mutations.json_value(rng, json.loads(contents))
+    record = mutate_json_value(rng, json.loads(contents))
     if isinstance(record, dict):
         parts = (record.get('arrays'), record.get('digest'))
-        record['seal'] = checkpoints._seal(*parts)
+        record['seal'] = checkpoints._checkpoint_seal(*parts)
     return name.encode() + b'\n' + json.dumps(record).encode()
 
 
-def workdir_files():
+def _workdir_files():
     line = '{"stage": "train", "episode": 4, "split": "train", "loss": 0.5}\n'
-    config = json.dumps({**workdir.to_json(ZeroShotConfig()), 'dataset': 'birds'}, indent=2)
-    return bundled({'config.json': config, 'metrics.jsonl': line * 3, 'timing.json': '{"seconds": 1.5}'})
+    config = json.dumps({**workdir.config_to_json(ZeroShotConfig()), 'dataset': 'birds'}, indent=2)
+    return _bundled({'config.json': config, 'metrics.jsonl': line * 3, 'timing.json': '{"seconds": 1.5}'})
 
 
-def read_workdir(data, folder):
-    for seed in workdir_files():
-        written(folder, *unbundled(seed))
-    written(folder, *unbundled(data))
+def _read_mutant_workdir(data, folder):
+    for seed in _workdir_files():
+        _write_mutant(folder, *_unbundled(seed))
+    _write_mutant(folder, *_unbundled(data))
     opened = workdir.Workdir(folder, ZeroShotConfig(), 'birds')
     workdir.commit = lambda: None  # which starts git
     opened.add_seconds(1.0)
@@ -246,45 +276,46 @@ def read_workdir(data, folder):
 
 
 FORMATS = {
-    'pkl': Format(seeds.pickles, (mutations.opcodes,), source('mini-imagenet-cache-train.pkl')),
+    'pkl': Format(seed_pickles, (mutate_opcodes,), _source('mini-imagenet-cache-train.pkl')),
     't7': Format(
-        lambda: [seeds.torch7(seeds.TABLE), seeds.torch7(seeds.TABLE, '>'), seeds.torch7(seeds.TABLE['features'])],
+        lambda: [seed_torch7(seeds.TABLE), seed_torch7(seeds.TABLE, '>'), seed_torch7(seeds.TABLE['features'])],
         (),
-        lambda data, folder: read_torch7(read_file(written(folder, 'x.t7', data)), 'x.t7'),
+        lambda data, folder: read_torch7(read_file(_write_mutant(folder, 'x.t7', data)), 'x.t7'),
     ),
     'pth': Format(
-        lambda: [seeds.legacy_pth()], (mutations.opcodes,), lambda data, folder: read_torch_legacy(data, 'x.pth')
+        lambda: [seed_legacy_pth()], (mutate_opcodes,), lambda data, folder: read_torch_legacy(data, 'x.pth')
     ),
     'mat': Format(
         lambda: [
-            seeds.MATLAB + b''.join(seeds.matlab_variables()),
-            seeds.MATLAB + b''.join(map(seeds.compressed, seeds.matlab_variables())),
+            seeds.MATLAB + b''.join(seed_matlab_variables()),
+            seeds.MATLAB + b''.join(map(seed_compressed_matlab, seed_matlab_variables())),
         ],
-        (mutations.recompressed_matlab,),
+        (mutate_matlab,),
         lambda data, folder: read_matlab(data, ('features', 'labels', 'names'), 'x.mat'),
     ),
-    'tar': Format(seeds.tars, (mutations.sealed_tar, mutations.sealed_tar), source('x.tar')),
-    'tar.gz': Format(seeds.tar_gzs, (mutations.regzipped, mutations.regzipped), source('x.tar.gz')),
-    'zip': Format(seeds.zips, (mutations.rezipped, mutations.rezipped), source('x.zip')),
+    'tar': Format(seed_tars, (mutate_tar, mutate_tar), _source('x.tar')),
+    'tar.gz': Format(seed_tar_gzs, (mutate_tar_gz, mutate_tar_gz), _source('x.tar.gz')),
+    'zip': Format(seed_zips, (mutate_zip, mutate_zip), _source('x.zip')),
     'npy': Format(
-        lambda: [seeds.npy(np.ones((30, 4), np.float16)), seeds.npy(np.ones((9, 3, 5), np.float32))],
-        (mutations.words,),
-        lambda data, folder: cub_forms.read_features(written(folder, 'features.npy', data)),
+        lambda: [seed_npy(np.ones((30, 4), np.float16)), seed_npy(np.ones((9, 3, 5), np.float32))],
+        (mutate_words,),
+        lambda data, folder: read_cub_features(_write_mutant(folder, 'features.npy', data)),
     ),
-    'csv': Format(lambda: [seeds.members()['val.csv']], (mutations.words, mutations.words), read_list),
-    'lists': Format(lambda: bundled(BIRDS), (inside(mutations.words), inside(mutations.damage)), read_text_list),
-    'png': Format(pngs, (mutations.sealed_png, mutations.sealed_png), read_image),
-    'jpeg': Format(jpegs, (), read_image),
+    'csv': Format(lambda: [seed_archive_members()['val.csv']], (mutate_words, mutate_words), _read_mutant_list),
+    'lists': Format(lambda: _bundled(BIRDS), (_in_bundle(mutate_words), _in_bundle(mutate_bytes)), _read_mutant_lists),
+    'png': Format(_pngs, (mutate_png, mutate_png), _read_mutant_image),
+    'jpeg': Format(_jpegs, (), _read_mutant_image),
     'weights': Format(
-        weights,
-        (header, resealed, resealed),
-        lambda data, f: pretrained.load_pretrained(written(f, 'x.safetensors', data))[1],
+        _weights,
+        (_header, _resealed, _resealed),
+        lambda data, f: pretrained.load_pretrained(_write_mutant(f, 'x.safetensors', data))[1],
     ),
     'classes': Format(
-        classes,
-        (header, resealed),
-        lambda data, f: class_files.load_classes(written(f, 'x.safetensors', data)).prototypes,
+        _classes,
+        (_header, _resealed),
+        lambda data, f: class_files.load_classes(_write_mutant(f, 'x.safetensors', data)).prototypes,
     ),
-    'checkpoint': Format(checkpoint_files, (inside(mutations.damage), resealed_record), read_checkpoint),
-    'workdir': Format(workdir_files, (inside(mutations.json_lines), inside(mutations.damage)), read_workdir),
+    'checkpoint': Format(_checkpoint_files, (_in_bundle(mutate_bytes), _resealed_record), _read_mutant_checkpoint),
+    'workdir': Format(_workdir_files, (_in_bundle(mutate_json_lines), _in_bundle(mutate_bytes)), _read_mutant_workdir),
+    'page': Format(sample_requests, (changed_request, changed_request), send_request),
 }

@@ -21,7 +21,16 @@ VALUES += ('', 'x' * 9999, [], {}, [[[]]] * 99)
 BLOCK = 512
 
 
-def damage(rng: random.Random, data: bytes) -> bytes:
+def mutant(format, seeds, job):
+    """The bytes of a mutated file."""
+    rng = random.Random(str(job))
+    # Bundled files have their name in the first line, which only their own mutations respect.
+    bundled = any(hasattr(mutation, 'bundled') for mutation in format.mutations)
+    general = () if bundled else (mutate_bytes, splice(seeds))
+    return rng.choice((*general, *format.mutations))(rng, rng.choice(seeds))
+
+
+def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
     """A few changes: bytes, cuts, insertions, repeats, numbers that are lengths more often than not."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
@@ -56,7 +65,7 @@ def splice(seeds: list[bytes]):
     return mutation
 
 
-def words(rng: random.Random, data: bytes) -> bytes:
+def mutate_words(rng: random.Random, data: bytes) -> bytes:
     """A text with odd words in place of some of its own, or lines many times."""
     parts = re.split(r'([\s,:(){}\[\]]+)', str(data, 'latin1'))
     for _ in range(rng.randint(1, 3)):
@@ -65,7 +74,7 @@ def words(rng: random.Random, data: bytes) -> bytes:
     return ''.join(parts).encode('utf-8', 'surrogatepass' if rng.random() < 0.1 else 'replace')
 
 
-def opcodes(rng: random.Random, data: bytes) -> bytes:
+def mutate_opcodes(rng: random.Random, data: bytes) -> bytes:
     """A pickle with some of its bytes replaced by opcodes, or opcodes put between."""
     codes = [getattr(pickle, name) for name in pickle.__all__ if re.fullmatch('[A-Z][A-Z0-9_]+', name)]
     codes = [code for code in codes if isinstance(code, bytes) and len(code) == 1]
@@ -76,13 +85,13 @@ def opcodes(rng: random.Random, data: bytes) -> bytes:
     return bytes(data)
 
 
-def recompressed_matlab(rng: random.Random, data: bytes) -> bytes:
+def mutate_matlab(rng: random.Random, data: bytes) -> bytes:
     """A .mat file, damaged and then compressed."""
-    changed = zlib.compress(damage(rng, data[128:]), 1)
+    changed = zlib.compress(mutate_bytes(rng, data[128:]), 1)
     return data[:128] + struct.pack('<II', 15, len(changed)) + changed
 
 
-def sealed_png(rng: random.Random, data: bytes) -> bytes:
+def mutate_png(rng: random.Random, data: bytes) -> bytes:
     """A PNG whose parts are changed, left out or doubled, all with right checksums."""
     parts, at = [], 8
     while at < len(data):
@@ -103,13 +112,13 @@ def sealed_png(rng: random.Random, data: bytes) -> bytes:
             parts.insert(at, (kind, rng.randbytes(rng.choice((0, 1, 26, 300)))))
         case _:
             pixels = zlib.decompress(contents) if kind == b'IDAT' else contents
-            changed = damage(rng, pixels)
+            changed = mutate_bytes(rng, pixels)
             parts[at] = (kind, zlib.compress(changed) if kind == b'IDAT' else changed)
     chunks = (struct.pack('>I', len(c)) + k + c + struct.pack('>I', zlib.crc32(k + c)) for k, c in parts)
     return data[:8] + b''.join(chunks)
 
 
-def sealed_tar(rng: random.Random, data: bytes) -> bytes:
+def mutate_tar(rng: random.Random, data: bytes) -> bytes:
     """A tar with a header that is changed and has a right checksum, or a member with one put before another."""
     data = bytearray(data)
     headers = [at for at in range(0, len(data), BLOCK) if data[at + 257 : at + 262] == b'ustar']
@@ -117,7 +126,7 @@ def sealed_tar(rng: random.Random, data: bytes) -> bytes:
     field = rng.choice(((0, 100), (124, 136), (156, 157), (156, 157), (257, 265), (345, 500), (386, 500)))
     old = bytes(data[at + field[0] : at + field[1]])
     kinds = (b'S', b'x', b'g', b'L', b'K', b'1', b'2', b'5', b'7', b'\0', b'X', b'V')
-    new = rng.choice(kinds) if field == (156, 157) else damage(rng, old)[: len(old)].ljust(len(old), b'\0')
+    new = rng.choice(kinds) if field == (156, 157) else mutate_bytes(rng, old)[: len(old)].ljust(len(old), b'\0')
     data[at + field[0] : at + field[1]] = new
     checksum = sum(data[at : at + 148]) + sum(data[at + 156 : at + BLOCK]) + 8 * 32
     data[at + 148 : at + 156] = b'%06o\0 ' % checksum
@@ -126,13 +135,13 @@ def sealed_tar(rng: random.Random, data: bytes) -> bytes:
     return bytes(data)
 
 
-def regzipped(rng: random.Random, data: bytes) -> bytes:
+def mutate_tar_gz(rng: random.Random, data: bytes) -> bytes:
     """A .tar.gz whose tar is changed."""
-    change = rng.choice((damage, sealed_tar))
+    change = rng.choice((mutate_bytes, mutate_tar))
     return gzip.compress(change(rng, gzip.decompress(data)), 1)
 
 
-def rezipped(rng: random.Random, data: bytes) -> bytes:
+def mutate_zip(rng: random.Random, data: bytes) -> bytes:
     """A zip archive with a member that is changed, and with right checksums."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {entry: archive.read(entry) for entry in archive.infolist()}
@@ -141,12 +150,12 @@ def rezipped(rng: random.Random, data: bytes) -> bytes:
         for entry, contents in members.items():
             if entry is chosen and rng.random() < 0.3:
                 entry.filename = rng.choice((*WORDS[:-1], 'a/' * 20_000, '../x', 'val.csv', 'test.csv', 'x/../../y'))
-            changed = rng.choice((damage, words))(rng, contents) if entry is chosen else contents
+            changed = rng.choice((mutate_bytes, mutate_words))(rng, contents) if entry is chosen else contents
             archive.writestr(entry, bytes(rng.choice((10**7, 10**8))) if rng.random() < 0.01 else changed)
     return file.getvalue()
 
 
-def json_value(rng: random.Random, value):
+def mutate_json_value(rng: random.Random, value):
     """A value of JSON with one of the values in it replaced, taken away or doubled."""
     places = []
 
@@ -169,10 +178,10 @@ def json_value(rng: random.Random, value):
     return value
 
 
-def json_lines(rng: random.Random, data: bytes) -> bytes:
+def mutate_json_lines(rng: random.Random, data: bytes) -> bytes:
     """A file of JSON, or of lines of it, with a value replaced."""
     lines = data.splitlines(keepends=True)
     whole = [data] if data[:2] == b'{\n' else lines
     at = rng.randrange(len(whole))
-    whole[at] = json.dumps(json_value(rng, json.loads(whole[at]))).encode() + b'\n'
+    whole[at] = json.dumps(mutate_json_value(rng, json.loads(whole[at]))).encode() + b'\n'
     return b''.join(whole)

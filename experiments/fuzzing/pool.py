@@ -4,7 +4,6 @@ import collections
 import multiprocessing
 import os
 import pathlib
-import random
 import resource
 import shutil
 import signal
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from experiments.fuzzing.mutations import mutant
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError
 
@@ -24,7 +24,7 @@ SECONDS = 5  # of computing for a file
 SILENCE = 120  # seconds after which a process that does nothing at all is given up
 
 
-class Job(NamedTuple):
+class MutantJob(NamedTuple):
     """A mutant, which these three determine."""
 
     format: str
@@ -35,24 +35,13 @@ class Job(NamedTuple):
         return f'{self.format}-{self.seed}-{self.number}'
 
 
-def mutant(format, seeds, job):
-    """The bytes of a mutated file."""
-    from experiments.fuzzing import mutations
-
-    rng = random.Random(str(job))
-    # Bundled files have their name in the first line, which only their own mutations respect.
-    bundled = any(hasattr(mutation, 'bundled') for mutation in format.mutations)
-    general = () if bundled else (mutations.damage, mutations.splice(seeds))
-    return rng.choice((*general, *format.mutations))(rng, rng.choice(seeds))
-
-
-def all_formats():
+def _all_formats():
     from experiments.fuzzing.formats import FORMATS
 
     return FORMATS
 
 
-def attack(jobs, keep, formats=all_formats):
+def attack(jobs, keep, formats=_all_formats):
     """Read mutants in a process of their own -> (job, outcome) of each: 'read', 'refused' or what is wrong.
 
     The process is replaced where a mutant ends it. Files that are neither read nor refused are left in `keep`.
@@ -60,10 +49,10 @@ def attack(jobs, keep, formats=all_formats):
     left, context = collections.deque(jobs), multiprocessing.get_context('spawn')
     while left:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(sender, list(left), keep, formats), daemon=True)
+        process = context.Process(target=_work_in_pool, args=(sender, list(left), keep, formats), daemon=True)
         process.start()
         sender.close()
-        for outcome in outcomes(process, receiver):
+        for outcome in _outcomes_of_process(process, receiver):
             yield left.popleft(), outcome
             if not left:
                 break
@@ -71,7 +60,7 @@ def attack(jobs, keep, formats=all_formats):
         process.join()
 
 
-def outcomes(process, receiver):
+def _outcomes_of_process(process, receiver):
     """What a process says of one mutant after the other, up to its end."""
     while True:
         try:
@@ -81,18 +70,18 @@ def outcomes(process, receiver):
             yield receiver.recv()
         except EOFError:
             process.join()
-            yield ended(process.exitcode)
+            yield _end_of_process(process.exitcode)
             return
 
 
-def ended(code):
+def _end_of_process(code):
     """What the exit code of a process says."""
     if code == -signal.SIGPROF:
         return f'computes for more than {SECONDS} s'
     return f'ended by {signal.Signals(-code).name}' if code < 0 else f'ended with {code}'
 
 
-def work(connection, jobs, keep, formats):
+def _work_in_pool(connection, jobs, keep, formats):
     """Read mutants one after the other."""
     os.environ['JAX_PLATFORMS'] = 'cpu'
     warnings.simplefilter('ignore')
@@ -104,47 +93,47 @@ def work(connection, jobs, keep, formats):
         os.chdir(place)
         for name in dict.fromkeys(job.format for job in jobs):
             seeds[name] = formats[name].seeds()
-            read_whole_files(formats[name], seeds[name])
-        limit_memory()
+            _read_seeds_once(formats[name], seeds[name])
+        _limit_memory()
         for job in jobs:
             data = mutant(formats[job.format], seeds[job.format], job)
             file = pathlib.Path(keep, str(job))
             file.write_bytes(data)  # before, as this process may not outlive it
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            outcome = attempt(formats[job.format], data)
+            outcome = _attempt(formats[job.format], data)
             signal.setitimer(signal.ITIMER_PROF, 0)
             if outcome in ('read', 'refused'):
                 file.unlink()
             connection.send(outcome)
 
 
-def read_whole_files(format, seeds):
+def _read_seeds_once(format, seeds):
     """Once without bounds: whatever a reader needs is loaded then."""
-    outcomes = {attempt(format, data) for data in seeds}
+    outcomes = {_attempt(format, data) for data in seeds}
     assert 'read' in outcomes and outcomes <= {'read', 'refused'}, outcomes
 
 
-def limit_memory():
+def _limit_memory():
     with open('/proc/self/statm') as file:
         held = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + SPARE, held + SPARE))
 
 
-def attempt(format, data):
+def _attempt(format, data):
     """'read', 'refused', or what is wrong."""
     folder = pathlib.Path(tempfile.mkdtemp(dir='.')).absolute()
     try:
-        check_plain(format.read(data, folder))
+        _check_plain_values(format.read(data, folder))
         return 'read'
     except (DataError, WeightsError, CheckpointError, WorkdirError) as error:
-        return refusal(error)
+        return _refusal_of_mutant(error)
     except BaseException as error:
         return f'{type(error).__name__}: {str(error)[:200]!r}'
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def refusal(error):
+def _refusal_of_mutant(error):
     if not str(error).isprintable():
         return f'an error that is no line of text: {str(error)[:200]!r}'
     cause = error
@@ -154,7 +143,7 @@ def refusal(error):
     return 'refused'
 
 
-def check_plain(value):
+def _check_plain_values(value):
     """Nothing but plain values and arrays of numbers, of which every element can be read."""
     todo, seen = [value], set()
     while todo:

@@ -28,13 +28,13 @@ LABELLED = {
 TABLE = {'features': np.arange(24.0).reshape(2, 3, 4), 'names': {1.0: 'owl', 2.0: 'tit'}, 'whole': True}
 
 
-def pickles() -> list[bytes]:
+def seed_pickles() -> list[bytes]:
     """By Python 3 in all protocols, and by Python 2 in its own."""
     python3 = [pickle.dumps(value, protocol) for value in (CACHE, LABELLED) for protocol in range(6)]
-    return [*python3, *(python2(CACHE, protocol) for protocol in (0, 1, 2))]
+    return [*python3, *(seed_python2_pickle(CACHE, protocol) for protocol in (0, 1, 2))]
 
 
-def python2(value, protocol: int) -> bytes:
+def seed_python2_pickle(value, protocol: int) -> bytes:
     """A value as Python 2 pickles it."""
     if protocol == 0:
         return _python2_text(value) + b'.'
@@ -75,7 +75,7 @@ def _python2_binary(value) -> bytes:
     return b'J' + struct.pack('<i', value)
 
 
-def torch7(value, order: str = '<', counter=None) -> bytes:
+def seed_torch7(value, order: str = '<', counter=None) -> bytes:
     """A value as Torch writes it."""
     counter = counter if counter is not None else iter(range(1, 1000))
     if isinstance(value, bool):
@@ -86,68 +86,70 @@ def torch7(value, order: str = '<', counter=None) -> bytes:
         return struct.pack(order + 'ii', 2, len(value)) + value.encode('latin1')
     head = struct.pack(order + 'ii', 3 if isinstance(value, dict) else 4, next(counter))
     if isinstance(value, dict):
-        pairs = (torch7(part, order, counter) for pair in value.items() for part in pair)
+        pairs = (seed_torch7(part, order, counter) for pair in value.items() for part in pair)
         return head + struct.pack(order + 'i', len(value)) + b''.join(pairs)
     name = {'f4': 'Float', 'f8': 'Double', 'i8': 'Long'}[value.dtype.str[1:]]
     sizes = value.shape + tuple(stride // value.itemsize for stride in value.strides)
     return (
         head
-        + torch7_class(f'torch.{name}Tensor', order)
+        + seed_torch7_class(f'torch.{name}Tensor', order)
         + struct.pack(f'{order}i{len(sizes)}qq', value.ndim, *sizes, 1)
         + struct.pack(order + 'ii', 4, next(counter))
-        + torch7_class(f'torch.{name}Storage', order)
+        + seed_torch7_class(f'torch.{name}Storage', order)
         + struct.pack(order + 'q', value.size)
         + value.ravel(order='K').astype(order + value.dtype.str[1:]).tobytes()
     )
 
 
-def torch7_class(name: str, order: str = '<') -> bytes:
+def seed_torch7_class(name: str, order: str = '<') -> bytes:
     return struct.pack(order + 'i3s', 3, b'V 1') + struct.pack(order + 'i', len(name)) + name.encode()
 
 
 MATLAB = b'MATLAB 5.0 MAT-file'.ljust(124) + b'\x00\x01IM'
 
 
-def element(kind: int, contents: bytes) -> bytes:
+def seed_element(kind: int, contents: bytes) -> bytes:
     """An element of a .mat file."""
     return struct.pack('<II', kind, len(contents)) + contents + bytes(-len(contents) % 8)
 
 
-def matrix(dimensions, contents: bytes, *, kind: int = 6, name: bytes = b'features') -> bytes:
-    head = element(6, struct.pack('<II', kind, 0)) + element(5, struct.pack(f'<{len(dimensions)}i', *dimensions))
-    return element(14, head + element(1, name) + contents)
+def seed_matrix(dimensions, contents: bytes, *, kind: int = 6, name: bytes = b'features') -> bytes:
+    flags, shape = struct.pack('<II', kind, 0), struct.pack(f'<{len(dimensions)}i', *dimensions)
+    return seed_element(14, seed_element(6, flags) + seed_element(5, shape) + seed_element(1, name) + contents)
 
 
-def compressed(variable: bytes) -> bytes:
+def seed_compressed_matlab(variable: bytes) -> bytes:
     data = zlib.compress(variable)
     return struct.pack('<II', 15, len(data)) + data
 
 
-def matlab_variables() -> list[bytes]:
-    text = (matrix((1, 3), element(4, word.encode('utf-16-le')), kind=4, name=b'') for word in ('owl', 'tit'))
+def seed_matlab_variables() -> list[bytes]:
+    words = (seed_element(4, word.encode('utf-16-le')) for word in ('owl', 'tit'))
+    text = (seed_matrix((1, 3), word, kind=4, name=b'') for word in words)
     return [
-        matrix((3, 4), element(9, np.arange(12.0).tobytes())),
-        matrix((4, 1), element(2, bytes([1, 2, 2, 1])), kind=9, name=b'labels'),
-        matrix((2, 1), b''.join(text), kind=1, name=b'names'),
-        matrix((9, 9), element(9, bytes(8 * 81)), name=b'unwanted'),
+        seed_matrix((3, 4), seed_element(9, np.arange(12.0).tobytes())),
+        seed_matrix((4, 1), seed_element(2, bytes([1, 2, 2, 1])), kind=9, name=b'labels'),
+        seed_matrix((2, 1), b''.join(text), kind=1, name=b'names'),
+        seed_matrix((9, 9), seed_element(9, bytes(8 * 81)), name=b'unwanted'),
     ]
 
 
-def picture(number: int = 0, format: str = 'PNG', mode: str = 'RGB', size=(SIDE, SIDE), **options) -> bytes:
+def seed_picture(number: int = 0, format: str = 'PNG', mode: str = 'RGB', size=(SIDE, SIDE), **options) -> bytes:
     pixels = np.random.default_rng(number).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).convert(mode).save(file, format, **options)
     return file.getvalue()
 
 
-def members() -> dict[str, bytes]:
+def seed_archive_members() -> dict[str, bytes]:
     """The files of an archive of miniImageNet: a list with its images."""
-    images = {f'images/{number}.png': picture(number) for number in range(2)} | {'images/2.jpg': picture(2, 'JPEG')}
+    images = {f'images/{number}.png': seed_picture(number) for number in range(2)}
+    images['images/2.jpg'] = seed_picture(2, 'JPEG')
     rows = ''.join(f'{name[7:]},n0{number}\n' for number, name in enumerate(images))
     return {'val.csv': f'filename,label\n{rows}'.encode(), **images}
 
 
-def tar(files: dict[str, bytes], format: int) -> bytes:
+def _seed_tar(files: dict[str, bytes], format: int) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode='w', format=format) as archive:
         for name, contents in files.items():
@@ -157,24 +159,24 @@ def tar(files: dict[str, bytes], format: int) -> bytes:
     return file.getvalue()
 
 
-def tars() -> list[bytes]:
-    long = {f'{"folder/" * 20}{name}': contents for name, contents in members().items()}
+def seed_tars() -> list[bytes]:
+    long = {f'{"folder/" * 20}{name}': contents for name, contents in seed_archive_members().items()}
     arrays = {'mini-imagenet-cache-val.pkl': pickle.dumps(CACHE, 4)}
     formats = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
-    return [tar(files, format) for files in (members(), long, arrays) for format in formats]
+    return [_seed_tar(files, format) for files in (seed_archive_members(), long, arrays) for format in formats]
 
 
-def tar_gzs() -> list[bytes]:
-    return [gzip.compress(data) for data in tars()]
+def seed_tar_gzs() -> list[bytes]:
+    return [gzip.compress(data) for data in seed_tars()]
 
 
-def zips() -> list[bytes]:
-    folders = {name.replace('images/', 'val/n01/'): contents for name, contents in members().items()}
-    others = [zipped(folders, method) for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)]
-    return [zipped(files, method) for files in (members(), folders) for method in (0, 8)] * 2 + others
+def seed_zips() -> list[bytes]:
+    folders = {name.replace('images/', 'val/n01/'): contents for name, contents in seed_archive_members().items()}
+    others = [_seed_zip(folders, method) for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)]
+    return [_seed_zip(files, method) for files in (seed_archive_members(), folders) for method in (0, 8)] * 2 + others
 
 
-def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def _seed_zip(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, 'w', method) as archive:
         for name, contents in files.items():
@@ -182,13 +184,13 @@ def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
     return file.getvalue()
 
 
-def npy(array) -> bytes:
+def seed_npy(array) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
-def legacy_pth() -> bytes:
+def seed_legacy_pth() -> bytes:
     """Two tensors that share a storage, as PyTorch before 1.6 saved them."""
 
     def tensor(offset, sizes, strides):

@@ -7,17 +7,21 @@ One example of each character is enough; more make it surer. Where the encoder o
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import pathlib
+import tempfile
 import webbrowser
 
-from experiments.page import answers
 from experiments.page.alphabets import alphabets
-from experiments.page.server import Server
+from experiments.page.answers import ready_to_answer
+from experiments.page.server import Later, Server
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
-from experiments.running.own_images import load_weights
-from protojax import photo_weights
+from experiments.running.own_images import load_weights_for_own_images
+from experiments.running.progress import phase
 from protojax.errors import first_line
+from protojax.photo_weights import photo_weights_installed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +39,18 @@ class PageConfig(CommandConfig):
     )
 
 
-def run(config, arguments):
+def run_page(config):
     """Serve the page until Ctrl-C."""
-    if arguments:
-        raise ConfigError(f'{arguments[0]!r} is no flag; flags begin with --, see --help')
-    print('loading and compiling the encoder ...', flush=True)
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        models = {'drawings': pool.submit(drawings, config.weights)}
+    models = {'drawings': Later(lambda: _page_encoder(config.weights))}
+    with phase('loading and compiling the encoder'):
         models['drawings'].result()  # with its errors, before the page opens
-        if photo_weights.installed('photos'):
-            models['photos'] = pool.submit(lambda: answers.ready(load_weights('photos')))
-        server = open_server(models, pool.submit(alphabets, config.data_dir or None), config.port)
+    if photo_weights_installed('photos'):  # compiled when it is wanted: meanwhile, drawings would be answered slowly
+        models['photos'] = Later(lambda: ready_to_answer(load_weights_for_own_images('photos')))
+    with concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as stack:
+        server = _open_page_server(models, pool.submit(alphabets, config.data_dir or None), config.port)
         print(f'draw at {server.address} (Ctrl-C ends)', flush=True)
         if config.browser:
-            pool.submit(webbrowser.open, server.address)
+            pool.submit(webbrowser.open, stack.enter_context(file_leading_to_page(server.address)))
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -57,20 +59,32 @@ def run(config, arguments):
             server.server_close()
 
 
-def open_server(models, alphabets, port):
+@contextlib.contextmanager
+def file_leading_to_page(address):
+    """The address of a file that leads to another address and that nobody else can read.
+
+    Every user of the machine can read the arguments of the browser, so the token must not be among them.
+    """
+    with tempfile.NamedTemporaryFile('w', suffix='.html') as file:  # which has mode 0600
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
+        file.flush()
+        yield pathlib.Path(file.name).as_uri()
+
+
+def _open_page_server(models, alphabets, port):
     try:
         return Server(models, alphabets, port)
     except (OSError, OverflowError) as error:
         raise ConfigError(f'--port={port} cannot be used ({first_line(error)}); choose another') from error
 
 
-def drawings(name):
+def _page_encoder(name):
     """The encoder of drawings, ready to use."""
-    weights = load_weights(name)
+    weights = load_weights_for_own_images(name)
     if weights.encoder.item_shape[2] != 1:
         raise ConfigError(f'--weights={name} are of colour images; give those of drawings')
-    return answers.ready(weights)
+    return ready_to_answer(weights)
 
 
 if __name__ == '__main__':
-    launch_command(PageConfig(), run)
+    launch_command(PageConfig(), run_page)

@@ -9,7 +9,7 @@ import io
 import numpy as np
 from PIL import Image, ImageDraw
 
-from protojax.datasets.synthetic.handwriting import POINTS, STROKES, vary
+from protojax.datasets.synthetic.handwriting import POINTS, STROKES, vary_handwriting
 from protojax.errors import DataError, Missing
 
 FUTHARK = 'Elder Futhark (runes)'
@@ -51,13 +51,13 @@ RUNES = {
 @functools.cache
 def alphabets(data_dir=None):
     """All alphabets by name."""
-    return {FUTHARK: futhark(), **omniglot_alphabets(data_dir)}
+    return {FUTHARK: futhark(), **_omniglot_alphabets(data_dir)}
 
 
 def futhark(seed=0):
     """Runes, each drawing in a hand of its own."""
     rng = np.random.default_rng(seed)
-    return {name: [png(lines) for lines in drawn_by_hand(rng, strokes)] for name, strokes in RUNES.items()}
+    return {name: [png_of_character(lines) for lines in drawn_by_hand(rng, strokes)] for name, strokes in RUNES.items()}
 
 
 def drawn_by_hand(rng, strokes):
@@ -68,10 +68,10 @@ def drawn_by_hand(rng, strokes):
         at = np.linspace(0, len(stroke) - 1, POINTS)
         pen[:] = np.stack([np.interp(at, np.arange(len(stroke)), axis) for axis in stroke.T], 1) / 10
     pens = (pens - 0.5) * HEIGHT + 0.5
-    return vary(rng, np.repeat(pens[None], DRAWINGS, 0))[:, : len(corners)]
+    return vary_handwriting(rng, np.repeat(pens[None], DRAWINGS, 0))[:, : len(corners)]
 
 
-def png(lines):
+def png_of_character(lines):
     """A drawing of lines in the unit square, dark on light."""
     canvas = Image.new('L', (SIZE * SUPERSAMPLING,) * 2, 255)
     draw, radius = ImageDraw.Draw(canvas), PEN * SUPERSAMPLING / 2
@@ -79,10 +79,10 @@ def png(lines):
         draw.line([tuple(point) for point in line], fill=0, width=PEN * SUPERSAMPLING, joint='curve')
         for x, y in (line[0], line[-1]):
             draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=0)
-    return png_of(np.asarray(canvas.resize((SIZE, SIZE), Image.Resampling.BOX)))
+    return _png_of_drawing(np.asarray(canvas.resize((SIZE, SIZE), Image.Resampling.BOX)))
 
 
-def omniglot_alphabets(data_dir):
+def _omniglot_alphabets(data_dir):
     """The alphabets that Omniglot keeps for the test, if it is prepared; nothing is downloaded or prepared for this."""
     from protojax.datasets import omniglot, preparing  # takes seconds, so only now
 
@@ -91,18 +91,18 @@ def omniglot_alphabets(data_dir):
 
     make = functools.partial(omniglot.OmniglotCharacters, config='antialias')
     try:
-        test = preparing.load(make, source=None, data_dir=data_dir, fetch=nothing, wanted=['test'])['test']
+        test = preparing.load_prepared(make, source=None, data_dir=data_dir, fetch=nothing, wanted=['test'])['test']
     except DataError:
         return {}
     found = {}
     for name, drawings in zip(test.names, test.items, strict=True):
         alphabet, character = name.split('/')
-        pictures = [png_of(255 - drawing) for drawing in drawings[:DRAWINGS]]
+        pictures = [_png_of_drawing(255 - drawing) for drawing in drawings[:DRAWINGS]]
         found.setdefault(alphabet.replace('_', ' '), {})[character.removeprefix('character')] = pictures
     return {name: characters for name, characters in found.items() if len(characters) > 4}  # Gurmukhi has four
 
 
-def png_of(grey):
+def _png_of_drawing(grey):
     """uint8 [H, W] -> the bytes of a PNG file."""
     stream = io.BytesIO()
     Image.fromarray(grey).save(stream, 'PNG')

@@ -2,7 +2,8 @@
 
 It listens on 127.0.0.1. Whoever asks must know the token in the address, so other users of the machine and other pages
 in the browser get nothing; a name that was made to point here by a foreign DNS server is refused by its Host header.
-Requests are limited in size and answered one at a time.
+Requests are limited in size and answered one at a time. Few connections are served at once, and none for long without
+a request of somebody who knows the token.
 """
 
 import base64
@@ -18,20 +19,33 @@ import sys
 import threading
 import traceback
 
-from experiments.page import answers
+from experiments.page.answers import answer_embed, answer_fill, answer_load, answer_look, answer_save
+from experiments.page.incoming import LARGEST_HEAD, Incoming
 from protojax.errors import first_line
 
 HOST = '127.0.0.1'
 LARGEST_REQUEST = 1 << 25  # bytes: a photograph, or a thousand classes with their examples
-PATIENCE = 60  # seconds for a browser that says nothing
+PATIENCE = 60  # seconds for a body, for an answer to be taken, and between two requests
+MOST_CONNECTIONS = 64  # at once; a browser has six
 HTML = pathlib.Path(__file__).with_name('page.html')
-ACTIONS = {'embed': answers.embed, 'look': answers.look, 'save': answers.save, 'load': answers.load}
+ACTIONS = {'embed': answer_embed, 'look': answer_look, 'save': answer_save, 'load': answer_load}
+
+
+class Later:
+    """Like a Future of a function's value, but the function is called when the value is first asked for."""
+
+    def __init__(self, function):
+        self._function, self._turn = functools.cache(function), threading.Lock()
+
+    def result(self):
+        with self._turn:
+            return self._function()
 
 
 class Server(http.server.ThreadingHTTPServer):
     """The page, the encoders behind it and the alphabets to fill it with.
 
-    models: name -> Future of a Model; alphabets: Future of a dictionary of alphabets.
+    models: name -> Future of a Model, or Later; alphabets: Future of a dictionary of alphabets.
     """
 
     daemon_threads = True
@@ -40,8 +54,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.models, self.alphabets = models, alphabets
         self.token = secrets.token_urlsafe(16)
         self.page = HTML.read_bytes()
-        self.policy = security_policy(self.page.decode())
+        self.policy = _security_policy(self.page.decode())
         self.turn = threading.Lock()
+        self.free = threading.Semaphore(MOST_CONNECTIONS)
         super().__init__((HOST, port), Handler)
 
     @property
@@ -55,10 +70,22 @@ class Server(http.server.ThreadingHTTPServer):
         if action == 'encoders':
             return {'encoders': list(self.models)}
         model = self.models[name].result()
+        if action == 'ready':
+            return {}
         with self.turn:  # large images do not fill the memory at the same time
             if action == 'fill':
-                return answers.fill(model, self.alphabets.result()[body.decode()])
+                return answer_fill(model, self.alphabets.result()[body.decode()])
             return ACTIONS[action](model, body)
+
+    def verify_request(self, request, client_address):
+        """Whether a connection is served; if not, it is closed."""
+        return self.free.acquire(blocking=False)
+
+    def finish_request(self, request, client_address):
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            self.free.release()
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):  # a tab was closed
@@ -70,9 +97,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = 'HTTP/1.1'  # keeps connections, which saves time
     server_version, sys_version = 'protojax', ''
-    timeout = PATIENCE
     wbufsize = -1  # head and body in one packet
     disable_nagle_algorithm = True
+
+    def setup(self):
+        super().setup()
+        self.rfile.close()
+        self.rfile = Incoming(self.connection)
+
+    def handle_one_request(self):
+        super().handle_one_request()
+        if not self.close_connection:  # only after an answer to our own page, which may rest until the next request
+            self.rfile.allow(PATIENCE)
+            self.rfile.peek(1)
+            self.rfile.expect_head()
+
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        if not self.rfile.left:
+            self.refuse(431, f'the head of the request is longer than {LARGEST_HEAD} bytes')
+            return False
+        self.rfile.allow(PATIENCE)
+        return True
 
     def do_GET(self):
         if self.trusted() and self.path == f'/{self.server.token}/':
@@ -115,11 +162,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             and hmac.compare_digest(token.encode(), self.server.token.encode())
         )
 
+    def send_error(self, code, message=None, explain=None):
+        """What Python's own server says of requests that are none, in our form."""
+        self.refuse(int(code), message or 'this is no request')
+
     def refuse(self, code, reason):
         self.close_connection = True  # what remains of the request is not read
         self.send(code, 'application/json', json.dumps({'error': reason}).encode())
 
     def send(self, code, kind, content):
+        self.connection.settimeout(PATIENCE)
+        self.request_version = self.protocol_version  # with a head also where the request says no version
         self.send_response(code)
         self.send_header('Content-Type', kind)
         self.send_header('Content-Length', str(len(content)))
@@ -138,7 +191,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @functools.cache
-def security_policy(page):
+def _security_policy(page):
     """A Content-Security-Policy that allows this page's script and style, pictures that it makes, and our answers."""
     allowed = []
     for element in ('script', 'style'):

@@ -1,11 +1,12 @@
 """A table of the paper with our figures beside the paper's, as data, as Markdown and as a chart."""
 
-from experiments.reporting import charts, markdown
-from experiments.reporting.paper import difference
-from experiments.reporting.records import cell, score
-from protojax.files import write_whole
+from experiments.reporting.charts import CHARTS
+from experiments.reporting.drawing import save_drawing
+from experiments.reporting.markdown import markdown_table
+from experiments.reporting.paper import difference_from_paper
+from experiments.reporting.records import record_cell, score_of_records
 
-CHARTS = {name: f'{name}.svg' for name in charts.FIGURES}  # table -> file of its chart
+DPI = 120  # of charts: sharp on a page, and small files
 LEGEND = (
     'Accuracy in %. Ours: mean over the seeds ± the half width of the 95 % confidence interval of one run, and in '
     'square brackets the lowest and highest seed where there are several. "Quoted" rows are other systems, with the '
@@ -13,49 +14,53 @@ LEGEND = (
 )
 
 
-def compare(table, runs_of):
+def compare_with_paper(table, runs_of):
     """Our figures and the paper's: a dictionary of plain values. `runs_of(flags)` are the records behind a cell."""
     rows = []
     for row in table.rows:
         cells = {}
         for column, figure, flags in zip(table.columns, row.paper, table.by_column(row), strict=True):
             runs = runs_of(flags) if flags else []
-            if ours := score(runs, column):
+            if ours := score_of_records(runs, column):
                 options = {'features': row.features} if row.features else {}
-                ours['labels'] = sorted({difference(table.experiment, run, **options) for run in runs} - {''})
-            cells[column] = {'ours': ours, 'paper': quoted(figure)}
+                labels = {difference_from_paper(table.experiment, run, **options) for run in runs}
+                ours['labels'] = sorted(labels - {''})
+            cells[column] = {'ours': ours, 'paper': _quoted_figure(figure)}
         rows.append({'name': row.name, 'runs': row.runs, 'cells': cells})
     return {'title': table.title, 'note': table.note, 'columns': table.columns, 'rows': rows}
 
 
-def quoted(text):
+def _quoted_figure(text):
     """A figure of the paper: '43.40 ± 0.78' -> accuracy, ci95."""
     accuracy, _, ci95 = text.partition(' ± ')
     return None if text == '-' else {'accuracy': float(accuracy), 'ci95': float(ci95) if ci95 else None}
 
 
-def has_ours(found):
+def comparison_has_ours(found):
     return any(cell['ours'] for row in found['rows'] for cell in row['cells'].values())
 
 
-def lines(table, found):
+def comparison_lines(table, found):
     """The table in Markdown. Runs that differ from the paper's in more than a recipe get a row without its figures."""
     rows = []
     for row, collected in zip(table.rows, found['rows'], strict=True):
         ours = [collected['cells'][column]['ours'] for column in table.columns]
         labels = ', '.join(dict.fromkeys(label for one in ours if one for label in one['labels']))
-        shown = ['-' if labels else cell(one) for one in ours] if row.runs else [''] * len(ours)
+        shown = ['-' if labels else record_cell(one) for one in ours] if row.runs else [''] * len(ours)
         kind = f', {row.features} features' if row.features else ''
-        rows.append([row.name + kind if row.runs else f'{row.name} (quoted)', *interleaved(shown, row.paper)])
+        rows.append([row.name + kind if row.runs else f'{row.name} (quoted)', *_interleaved_columns(shown, row.paper)])
         if labels:
-            rows.append([f'{row.name}, {labels}', *interleaved(map(cell, ours), ['-'] * len(ours))])
-    return markdown.table(['', *interleaved(table.columns, ['paper'] * len(table.columns))], rows)
+            rows.append([f'{row.name}, {labels}', *_interleaved_columns(map(record_cell, ours), ['-'] * len(ours))])
+    return markdown_table(['', *_interleaved_columns(table.columns, ['paper'] * len(table.columns))], rows)
 
 
-def interleaved(ours, papers):
+def _interleaved_columns(ours, papers):
     return [text for pair in zip(ours, papers, strict=True) for text in pair]
 
 
-def draw(name, found, folder):
-    """Write the chart of a table that has one."""
-    write_whole(folder / CHARTS[name], charts.FIGURES[name](found))
+def draw_comparison(name, found, folder):
+    """Write the chart of a table, where it has one."""
+    if name in CHARTS:
+        drawn = CHARTS[name](found)
+        drawn.set_dpi(DPI)
+        save_drawing(drawn, folder / f'{name}.png')

@@ -4,6 +4,7 @@ Figures are made without pyplot, so that no display is asked for and nothing is 
 """
 
 import io
+import textwrap
 import warnings
 
 import matplotlib
@@ -35,7 +36,6 @@ STYLE = {
     'figure.dpi': 200,
     'figure.constrained_layout.use': True,
     'pdf.fonttype': 42,  # letters as letters, which publishers ask for
-    'svg.hashsalt': 'protojax',  # names of its parts do not change
     'text.parse_math': False,  # a dollar sign in the name of a class is one
 }
 # Okabe and Ito's colours, which the colour-blind tell apart; in this order they also differ as greys.
@@ -43,19 +43,19 @@ BLUE, ORANGE, GREEN, PINK, SKY = '#0072B2', '#E69F00', '#009E73', '#CC79A7', '#5
 RED = '#C8102E'  # of mistakes, which have another mark besides
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 MARKERS = ('o', 's', '^', 'D', 'v')
-UNVARYING = {'png': {'Software': None}, 'pdf': {'CreationDate': None, 'Producer': None}, 'svg': {'Date': None}}
+UNVARYING = {'png': {'Software': None}, 'pdf': {'CreationDate': None, 'Producer': None}}
 DASHES = ('-', '--', '-.', ':')
 
 styled = matplotlib.rc_context(STYLE)  # decorates functions that draw
 
 
-def figure(height, width=WIDTH, layout=None):
+def new_drawing(height, width=WIDTH, layout=None):
     """An empty figure, its sizes in inches."""
     return Figure((width, height), layout=layout)
 
 
 @styled
-def encoded(figure, form='png'):
+def encoded_drawing(figure, form='png'):
     """A figure as the bytes of a file in one of UNVARYING's forms. The same figure gives the same bytes."""
     stream = io.BytesIO()
     with warnings.catch_warnings():
@@ -65,17 +65,19 @@ def encoded(figure, form='png'):
     return stream.getvalue()
 
 
-def save(figure, path):
+def save_drawing(figure, path):
     """Write a figure in the form that the name ends with."""
-    write_whole(path, encoded(figure, path.suffix.removeprefix('.')))
+    write_whole(path, encoded_drawing(figure, path.suffix.removeprefix('.')))
 
 
-def note(figure, text):
-    """A line below everything: where the data come from, what the marks mean."""
-    figure.supxlabel(text, fontsize=8, color='0.35')
+def draw_note(figure, text):
+    """Lines below everything: where the data come from, what the marks mean."""
+    letters = int(16.5 * figure.get_figwidth())  # that fit into a line
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, letters)]
+    figure.supxlabel('\n'.join(lines), fontsize=8, color='0.35')
 
 
-def short(name, length=24):
+def short_label(name, length=24):
     """A name without its middle where it is long, and without characters that cannot be printed."""
     name = ''.join(letter if letter.isprintable() else ' ' for letter in name)
     if len(name) <= length:
@@ -83,29 +85,29 @@ def short(name, length=24):
     return f'{name[: length // 2 - 1]}…{name[-(length - length // 2) :]}'
 
 
-def frame(points, room):
+def drawing_frame(points, room):
     """Corners of a picture with all points inside, and room around them, as a share of its larger side."""
     low, high = points.min(0), points.max(0)
     return low - room * max(high - low), high + room * max(high - low)
 
 
-def stamp(axes, image, place, size, colour, *, order):
+def draw_stamp(axes, image, place, size, colour, *, order):
     """An image around a place: a drawing as ink of a colour, a photo in a frame of it."""
     if image.shape[-1] != 1:
-        return tile(axes, image, place, size, colour, order=order)
+        return draw_tile(axes, image, place, size, colour, order=order)
     ink = np.empty((*image.shape[:2], 4))
     ink[..., :3], ink[..., 3] = to_rgb(colour), image[..., 0] / 255
-    axes.imshow(ink, extent=around(place, size), interpolation='bilinear', zorder=order)
+    axes.imshow(ink, extent=_around(place, size), interpolation='bilinear', zorder=order)
 
 
-def tile(axes, image, place, size, colour, *, order):
+def draw_tile(axes, image, place, size, colour, *, order):
     """An image around a place in a frame of a colour."""
     pixels = np.repeat(255 - image, 3, -1) if image.shape[-1] == 1 else image  # ink is 255, paper 0
-    axes.imshow(pixels, extent=around(place, size), interpolation='bilinear', zorder=order)
+    axes.imshow(pixels, extent=_around(place, size), interpolation='bilinear', zorder=order)
     frame = Rectangle(place - size / 2, size, size, fill=False, edgecolor=colour, linewidth=1.2, zorder=order)
     axes.add_patch(frame)
 
 
-def around(place, size):
+def _around(place, size):
     """Left, right, bottom and top of a square."""
     return place[0] - size / 2, place[0] + size / 2, place[1] - size / 2, place[1] + size / 2

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.reporting.drawing import RED, figure, frame, note, stamp, styled
+from experiments.reporting.drawing import RED, draw_note, draw_stamp, drawing_frame, new_drawing, styled
 
 PERPLEXITY = 100
 
 
-class Embedded(NamedTuple):
+class EmbeddedClasses(NamedTuple):
     """Items of some classes in embedding space."""
 
     points: np.ndarray  # float [N, D]
@@ -22,29 +22,29 @@ class Embedded(NamedTuple):
 def class_map(places, prototypes, classes, predicted, title, remark):
     """Items where t-SNE puts them, prototypes in black, mistakes in red with an arrow to the right prototype -> Figure.
 
-    places: [N, 2] of the items, prototypes: [L, 2], classes: Embedded with images, predicted: int [N].
+    places: [N, 2] of the items, prototypes: [L, 2], classes: EmbeddedClasses with images, predicted: int [N].
     """
-    low, high = frame(np.concatenate([places, prototypes]), room=0.04)
-    drawn = figure(7.2 * float((high - low)[1] / (high - low)[0]) + 0.8, width=7.2)
+    low, high = drawing_frame(np.concatenate([places, prototypes]), room=0.04)
+    drawn = new_drawing(7.2 * float((high - low)[1] / (high - low)[0]) + 0.8, width=7.2)
     axes = drawn.subplots()
     size = 0.036 * float(max(high - low))
     wrong = predicted != classes.labels
     for number in np.flatnonzero(~wrong):
-        stamp(axes, classes.images[number], places[number], size, '#7f9db9', order=2)
+        draw_stamp(axes, classes.images[number], places[number], size, '#7f9db9', order=2)
     for label, place in enumerate(prototypes):
         mine = np.flatnonzero(classes.labels == label)
         centre = classes.points[mine].mean(0)
         nearest = mine[np.argmin(np.sum((classes.points[mine] - centre) ** 2, 1))]
         axes.plot(*place, 'o', color='white', alpha=0.8, markersize=13, markeredgewidth=0, zorder=3)
-        stamp(axes, classes.images[nearest], place, 1.5 * size, 'black', order=4)
+        draw_stamp(axes, classes.images[nearest], place, 1.5 * size, 'black', order=4)
     for number in np.flatnonzero(wrong):
-        stamp(axes, classes.images[number], places[number], 1.2 * size, RED, order=6)
+        draw_stamp(axes, classes.images[number], places[number], 1.2 * size, RED, order=6)
         arrow = {'arrowstyle': '->', 'color': RED, 'shrinkA': 6, 'shrinkB': 8, 'linewidth': 1}
         axes.annotate('', prototypes[classes.labels[number]], places[number], arrowprops=arrow, zorder=5)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect='equal')
     axes.axis('off')
     drawn.suptitle(title, fontsize=9)
-    note(drawn, remark)
+    draw_note(drawn, remark)
     return drawn
 
 
@@ -52,11 +52,11 @@ def tsne(points, seed=0):
     """Places of points in a plane that keep neighbours together, by scikit-learn: [N, D] -> [N, 2]."""
     from sklearn.manifold import TSNE  # of the extra `figures`, so only here
 
-    method = TSNE(perplexity=perplexity(len(points)), init='pca', early_exaggeration=4, random_state=seed)
-    return laid_flat(method.fit_transform(points))
+    method = TSNE(perplexity=map_perplexity(len(points)), init='pca', early_exaggeration=4, random_state=seed)
+    return flat_map(method.fit_transform(points))
 
 
-def laid_flat(places):
+def flat_map(places):
     """Places turned so that they fit into the smallest picture, which is at least as wide as high: [N, 2] -> [N, 2]."""
     angles = np.linspace(0, np.pi, 180, endpoint=False)
     turned = [places @ np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in angles]
@@ -64,13 +64,13 @@ def laid_flat(places):
     return turned[np.argmin(np.where(sizes[:, 0] >= sizes[:, 1], sizes.prod(1), np.inf))]
 
 
-def perplexity(items):
+def map_perplexity(items):
     """The size of neighbourhoods: several classes, as with that of one they drift apart and leave the picture empty."""
     return min(PERPLEXITY, (items - 1) // 3)
 
 
-def nearest_of_others(classes):
-    """Which class's prototype is nearest to each item, where it has no part in its own: Embedded -> int [N].
+def nearest_on_map(classes):
+    """Which class's prototype is nearest to each item, where it has no part in its own: EmbeddedClasses -> int [N].
 
     Prototypes are means of all items of a class; that of an item's own class is the mean of the others.
     """

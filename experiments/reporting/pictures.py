@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FormatStrFormatter, LogLocator
 
-from experiments.reporting.drawing import BLUE, ORANGE, RED, figure, short, styled
+from experiments.reporting.confusion import confused_pairs
+from experiments.reporting.drawing import BLUE, ORANGE, RED, new_drawing, short_label, styled
 
 SUPPORT_SHOWN, QUERIES_SHOWN = 5, 15  # of each class
 CLASSES_SHOWN = 20
@@ -16,7 +17,7 @@ STAGES = {'search': 'search for the best length', 'train': 'final model'}
 LINES = {'train': (BLUE, '-', None, 'training'), 'validation': (ORANGE, '--', 'o', 'validation')}
 
 
-class Predictions(NamedTuple):
+class PicturedPredictions(NamedTuple):
     """Queries with the classes that they were taken for."""
 
     labels: np.ndarray  # int [Q], places in names
@@ -26,10 +27,10 @@ class Predictions(NamedTuple):
 
 
 @styled
-def curves(lines, title):
+def picture_of_curves(lines, title):
     """Loss and accuracy by episode, a row for each stage of the run, from the lines of metrics.jsonl -> Figure."""
     stages = list(dict.fromkeys(line['stage'] for line in lines))
-    drawn = figure(0.5 + 2.1 * len(stages), width=7.2)
+    drawn = new_drawing(0.5 + 2.1 * len(stages), width=7.2)
     for row, stage in zip(drawn.subplots(len(stages), 2, squeeze=False), stages, strict=True):
         own = [line for line in lines if line['stage'] == stage]
         for axes, name, scale, label in zip(
@@ -40,7 +41,7 @@ def curves(lines, title):
                 if points:
                     few = marker if len(points) <= 40 else None
                     axes.plot(*zip(*points, strict=True), color=colour, linestyle=dash, marker=few, label=legend)
-            mark_best(axes, own, name, scale)
+            _mark_best_in_picture(axes, own, name, scale)
             axes.set(xlabel='training episode', ylabel=label)
             axes.grid(axis='y')
         losses = [line['loss'] for line in own]
@@ -51,11 +52,11 @@ def curves(lines, title):
             row[0].minorticks_off()
         row[0].set_title(STAGES.get(stage, stage) if len(stages) > 1 else '', loc='left')
         row[0].legend()
-    drawn.suptitle(short(title, 90), fontsize=9)
+    drawn.suptitle(short_label(title, 90), fontsize=9)
     return drawn
 
 
-def mark_best(axes, lines, name, scale):
+def _mark_best_in_picture(axes, lines, name, scale):
     """A star at the least validation loss, the state that a search keeps."""
     if looks := [line for line in lines if line['split'] == 'validation']:
         best = min(looks, key=lambda line: line['loss'])
@@ -66,7 +67,7 @@ def mark_best(axes, lines, name, scale):
 
 
 @styled
-def episode(support, support_labels, queries, title):
+def picture_of_episode(support, support_labels, queries, title):
     """A test episode, a row for each class: its support, then its queries -> Figure.
 
     support: uint8 [N, H, W, C], support_labels: int [N], queries: Predictions with images. The letter below a query is
@@ -77,30 +78,31 @@ def episode(support, support_labels, queries, title):
     asked = [np.flatnonzero(queries.labels == label)[:QUERIES_SHOWN] for label in rows]
     start = max(map(len, shown)) + 0.6  # of the queries
     right = np.mean(queries.predicted == queries.labels)
-    heading = f'{short(title, 80)}\n{100 * right:.1f} % of {len(queries.labels)} queries right'
-    drawn, axes = mosaic(heading, left=5.4, right=start + max(map(len, asked)), rows=len(rows))
+    heading = f'{short_label(title, 80)}\n{100 * right:.1f} % of {len(queries.labels)} queries right'
+    drawn, axes = _mosaic(heading, left=5.7, right=start + max(map(len, asked)), rows=len(rows))
     axes.text(0, -0.15, 'support', va='bottom')
     axes.text(start, -0.15, 'queries, and the class that each is taken for', va='bottom')
     for row, mine, theirs in zip(rows, shown, asked, strict=True):
         top = ROW * row
-        axes.text(-0.3, top + 0.45, f'{short(queries.names[row], 30)}  {letter(row)}', ha='right', va='center')
+        name = f'{short_label(queries.names[row], 30)}  {letter_in_picture(row)}'
+        axes.text(-0.3, top + 0.45, name, ha='right', va='center')
         for place, number in enumerate(mine):
-            thumbnail(axes, support[number], place, top)
+            _thumbnail(axes, support[number], place, top)
         for place, number in enumerate(theirs):
-            verdict(axes, queries, number, start + place, top)
+            _query_thumbnail(axes, queries, number, start + place, top)
     return drawn
 
 
-def verdict(axes, queries, number, left, top):
+def _query_thumbnail(axes, queries, number, left, top):
     """A query and the letter of the class that it is taken for."""
-    wrong, taken_for = queries.predicted[number] != queries.labels[number], letter(queries.predicted[number])
+    wrong, taken_for = queries.predicted[number] != queries.labels[number], letter_in_picture(queries.predicted[number])
     look = {'color': RED, 'weight': 'bold'} if wrong else {'color': '0.35'}
-    thumbnail(axes, queries.images[number], left, top, wrong=wrong)
-    axes.text(left + 0.45, top + 0.97, f'✗ {taken_for}' if wrong else taken_for, ha='center', va='top', size=7, **look)
+    _thumbnail(axes, queries.images[number], left, top, wrong=wrong)
+    axes.text(left + 0.45, top + 0.97, f'✗ {taken_for}' if wrong else taken_for, ha='center', va='top', size=8, **look)
 
 
 @styled
-def mistakes(found, title):
+def picture_of_mistakes(found, title):
     """The pairs of classes that are confused most: Predictions -> Figure.
 
     Each row shows images of a class that were taken for another and images of that other; names alone where there are
@@ -108,25 +110,15 @@ def mistakes(found, title):
     """
     right = 100 * np.mean(found.labels == found.predicted)
     sizes = f'{len(found.labels):,} queries of {len(found.names):,} classes, {right:.1f} % right'
-    heading = f'{short(title, 60)}: what is confused most\n{sizes}'
-    draw = mistaken_names if found.images is None else mistaken_images
-    return draw(found, confused_pairs(found), heading)
+    heading = f'{short_label(title, 60)}: what is confused most\n{sizes}'
+    draw = _mistaken_names if found.images is None else _mistaken_images
+    return draw(found, confused_pairs(found)[:PAIRS_SHOWN], heading)
 
 
-def confused_pairs(found):
-    """(class, taken for, share of the class) of the most frequent mistakes; of two classes the worse direction only."""
-    wrong = found.labels != found.predicted
-    pairs, counts = np.unique(np.stack([found.labels[wrong], found.predicted[wrong]]), axis=1, return_counts=True)
-    shares = counts / np.bincount(found.labels, minlength=len(found.names))[pairs[0]]
-    kept = {}
-    for k in np.argsort(-shares, kind='stable'):
-        kept.setdefault(frozenset(pairs[:, k].tolist()), (*pairs[:, k].tolist(), float(shares[k])))
-    return list(kept.values())[:PAIRS_SHOWN]
-
-
-def mistaken_images(found, pairs, heading):
+def _mistaken_images(found, pairs, heading):
     start = EXAMPLES_SHOWN + 1.4  # of the other class
-    drawn, axes = mosaic(heading, left=1.6, right=start + EXAMPLES_SHOWN, rows=max(len(pairs), 1))
+    drawn, axes = _mosaic(heading, left=1.6, right=start + EXAMPLES_SHOWN + 0.3, rows=max(len(pairs), 1))
+    axes.text(-0.25, -0.15, 'share', ha='right', va='bottom')
     axes.text(0, -0.15, 'images of one class …', va='bottom')
     axes.text(start, -0.15, '… that were taken for this one', va='bottom')
     for row, (label, taken_for, share) in enumerate(pairs):
@@ -137,15 +129,16 @@ def mistaken_images(found, pairs, heading):
         axes.text(start - 0.75, top + 0.45, '→', ha='center', va='center', fontsize=14)
         for left, numbers, name in ((0, wrong, label), (start, others, taken_for)):
             for place, number in enumerate(numbers[:EXAMPLES_SHOWN]):
-                thumbnail(axes, found.images[number], left + place, top, wrong=left == 0)
-            axes.text(left, top + 0.97, short(found.names[name], 38), va='top', fontsize=7, color='0.35')
+                _thumbnail(axes, found.images[number], left + place, top, wrong=left == 0)
+            axes.text(left, top + 0.97, short_label(found.names[name], 36), va='top', fontsize=8, color='0.35')
     return drawn
 
 
-def mistaken_names(found, pairs, heading):
-    drawn = figure(1.0 + 0.3 * max(len(pairs), 1), width=7.2)
+def _mistaken_names(found, pairs, heading):
+    drawn = new_drawing(1.0 + 0.3 * max(len(pairs), 1), width=7.2)
     axes = drawn.subplots()
-    names = [f'{short(found.names[label], 28)} → {short(found.names[other], 28)}' for label, other, _ in pairs]
+    brief = [short_label(name, 28) for name in found.names]
+    names = [f'{brief[label]} → {brief[other]}' for label, other, _ in pairs]
     bars = axes.barh(range(len(pairs)), [100 * share for *_, share in pairs], color=BLUE, height=0.7)
     axes.bar_label(bars, fmt='%.0f', padding=2)
     axes.set_yticks(range(len(pairs)), names)
@@ -155,10 +148,10 @@ def mistaken_names(found, pairs, heading):
     return drawn
 
 
-def mosaic(heading, *, left, right, rows):
+def _mosaic(heading, *, left, right, rows):
     """A figure for rows of images with space on the left, and its axes, where one unit is the distance of images."""
     top = 1.8
-    drawn = figure(UNIT * (ROW * rows + top), width=UNIT * (left + right), layout='none')
+    drawn = new_drawing(UNIT * (ROW * rows + top), width=UNIT * (left + right), layout='none')
     drawn.set_dpi(150)  # images of few pixels gain nothing from more
     axes = drawn.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-left, right), ylim=(ROW * rows, -top))
@@ -167,7 +160,7 @@ def mosaic(heading, *, left, right, rows):
     return drawn, axes
 
 
-def thumbnail(axes, image, left, top, *, wrong=False):
+def _thumbnail(axes, image, left, top, *, wrong=False):
     """A uint8 image [H, W, C] in a frame, which is thick where a mistake is shown."""
     grey = {'cmap': 'Greys', 'vmin': 0, 'vmax': 255} if image.shape[-1] == 1 else {}  # ink is 255, paper 0
     place = {'extent': (left, left + 0.9, top + 0.9, top), 'aspect': 'auto'}
@@ -176,6 +169,6 @@ def thumbnail(axes, image, left, top, *, wrong=False):
     axes.add_patch(Rectangle((left, top), 0.9, 0.9, fill=False, zorder=3, **frame))
 
 
-def letter(number):
+def letter_in_picture(number):
     """A, B, ... Z, AA, AB, ..."""
-    return (letter(number // 26 - 1) if number >= 26 else '') + chr(ord('A') + number % 26)
+    return (letter_in_picture(number // 26 - 1) if number >= 26 else '') + chr(ord('A') + number % 26)

@@ -10,36 +10,47 @@ import json
 import statistics
 from pathlib import Path
 
-from experiments.running.config import ConfigError, as_text, changes
+from experiments.running.config import ConfigError, config_changes, config_value_text
+from experiments.running.workdir_files import read_workdir_file
+from protojax.errors import first_line
 from protojax.files import write_whole
 
 PUBLISHED = Path(__file__).parents[1] / 'results'
 LOOK = 1000  # episodes between the points of a published learning curve
+NEEDED = {'synthetic', 'dataset', 'config', 'seed', 'evaluated_on'}  # in every record
 # Flags that say how long a run trains and is tested. Runs of the same setting may differ in them.
 LENGTHS = {'episodes', 'patience', 'validate_every', 'validation_episodes', 'test_episodes', 'log_every'}
 
 
-def read(workdir):
+def read_record(workdir):
     """The record of a finished run, without its command; None where there is no results.json."""
-    results, timing = (load(Path(workdir) / name) for name in ('results.json', 'timing.json'))
-    if results is None:
+    if not (Path(workdir) / 'results.json').exists():
         return None
-    metrics = Path(workdir) / 'metrics.jsonl'
-    return {**results, **(timing or {}), 'curve': curve(metrics.read_text() if metrics.exists() else '')}
+    try:
+        results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
+        metrics = Path(workdir) / 'metrics.jsonl'
+        curve = _curve_of_run(read_workdir_file(metrics) if metrics.exists() else '')
+        record = {**results, **(timing or {}), 'curve': curve}
+        if missing := NEEDED - record.keys():
+            raise ValueError(f'results.json lacks {min(missing)}')
+        _record_length(record)  # whether there are scores
+        return record
+    except Exception as error:  # damage takes many forms
+        raise ConfigError(f'{workdir} is damaged ({first_line(error)}); restore it or leave it out') from error
 
 
-def load(path):
-    return json.loads(path.read_text()) if path.exists() else None
+def _load_record_file(path):
+    return json.loads(read_workdir_file(path)) if path.exists() else None
 
 
-def curve(metrics):
+def _curve_of_run(metrics):
     """Accuracy in % and loss on validation episodes at every LOOK episodes that a run looked at, from lines of JSON."""
     reports = [json.loads(report) for report in metrics.splitlines()]
     looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
     return {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
 
 
-def of_training(record):
+def training_record(record):
     """The record as that of the run which trained the model, where a later program evaluated weights from a file."""
     if 'weights' not in record:
         return record
@@ -49,65 +60,68 @@ def of_training(record):
     return {**record, 'seed': trained['seed'], 'config': {**trained, 'evaluate_on': record['evaluated_on']}}
 
 
-def command(experiment, record):
+def record_command(experiment, record):
     """The command that leads to a record today: without flags that its recipe gives, and that have been deleted."""
     config, recipe = record['config'], dataclasses.replace(experiment.recipe, data=record['config']['data'])
     model = ('way', 'shot') if 'shot' in config else ()
-    flags = {name: config[name] for name in model} | changes(recipe, config, beside=(*model, 'seed'))
-    if model and length(record)[1] != recipe.test_episodes:
-        flags['test_episodes'] = length(record)[1]
+    flags = {name: config[name] for name in model} | config_changes(recipe, config, beside=(*model, 'seed'))
+    if model and _record_length(record)[1] != recipe.test_episodes:
+        flags['test_episodes'] = _record_length(record)[1]
+    if record.get('features'):  # said of the data, not found in them
+        flags['features'] = record['features']
     flags['seed'] = record['seed']
-    return ' '.join([f'python -m experiments.{experiment.name}', *(f'--{n}={as_text(v)}' for n, v in flags.items())])
+    given = [f'--{name}={config_value_text(value)}' for name, value in flags.items()]
+    return ' '.join([f'python -m experiments.{experiment.name}', *given])
 
 
-def flags(command):
+def record_flags(command):
     """The flags of a command: {name: value as text}."""
     return dict(flag[2:].split('=', 1) for flag in command.split() if flag.startswith('--'))
 
 
-def published(experiment):
+def published_records(experiment):
     """All published records of an experiment, the oldest first."""
     path = PUBLISHED / f'{experiment}.jsonl'
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def append(experiment, record):
+def append_record(experiment, record):
     """Publish a record, unless it is there already."""
-    known = published(experiment)
+    known = published_records(experiment)
     if record not in known:
         PUBLISHED.mkdir(exist_ok=True)
         lines = [json.dumps(one, ensure_ascii=False) + '\n' for one in (*known, record)]
         write_whole(PUBLISHED / f'{experiment}.jsonl', ''.join(lines))
 
 
-def select(records, wanted):
+def select_records(records, wanted):
     """The runs with the wanted values and nothing else changed but their length, one per seed.
 
     Of settings that differ in length the one with the longest training and test counts, of equal ones the last line.
     """
     found = []
     for record in records:
-        given = flags(record['command'])
-        values = {name: as_text(value) for name, value in record['config'].items()} | given
-        known = all(values.get(name) == as_text(value) for name, value in wanted.items())
-        if known and not given.keys() - wanted.keys() - LENGTHS - {'seed'}:
+        given = record_flags(record['command'])
+        values = {name: config_value_text(value) for name, value in record['config'].items()} | given
+        known = all(values.get(name) == config_value_text(value) for name, value in wanted.items())
+        if known and not given.keys() - wanted.keys() - LENGTHS - {'seed', 'features'}:
             found.append(record)
-    found.sort(key=length)
-    runs = {record['seed']: record for record in found if without_seed(record) == without_seed(found[-1])}
+    found.sort(key=_record_length)
+    runs = {record['seed']: record for record in found if record_without_seed(record) == record_without_seed(found[-1])}
     return [runs[seed] for seed in sorted(runs)]
 
 
-def length(record):
+def _record_length(record):
     """Episodes of training and test; where the validation loss chooses, training is longest."""
     tested = max(score['episodes'] for score in record[record['evaluated_on']].values())
     return record['config']['episodes'] or float('inf'), tested
 
 
-def without_seed(record):
+def record_without_seed(record):
     return record['command'].removesuffix(f' --seed={record["seed"]}')
 
 
-def score(runs, column):
+def score_of_records(runs, column):
     """Accuracy and half width of its interval in a column, means over runs of different seeds; None without any."""
     scores = {run['seed']: run[run['evaluated_on']].get(column) for run in runs}
     scores = {seed: score for seed, score in scores.items() if score}
@@ -117,7 +131,7 @@ def score(runs, column):
     return {**means, 'seeds': {seed: score['accuracy'] for seed, score in scores.items()}}
 
 
-def cell(ours):
+def record_cell(ours):
     """A score as text: mean over the seeds ± half width of the interval of one run [lowest and highest seed]."""
     if ours is None:
         return '-'

@@ -3,8 +3,9 @@
 import json
 
 import protojax
-from experiments.reporting import markdown, paper
-from experiments.running.config import identity
+from experiments.reporting.markdown import markdown_table
+from experiments.reporting.paper import difference_from_paper, paper_figures
+from experiments.running.config import config_identity
 
 
 def results(config, data, scores, about, origin=None):
@@ -19,27 +20,27 @@ def results(config, data, scores, about, origin=None):
         'protojax': protojax.__version__,
         'seed': config.seed,
         'evaluated_on': config.evaluate_on,
-        'config': identity(config),
+        'config': config_identity(config),
         **about,
         **weights,
-        config.evaluate_on: {setting: as_json(score) for setting, score in scores.items()},
+        config.evaluate_on: {setting: _result_as_json(score) for setting, score in scores.items()},
     }
 
 
-def origin(description):
+def results_origin(description):
     """Where weights from a file come from, as far as the file says: its digest and the config that trained them."""
     trained = description.get('results')
     config = trained.get('config') if isinstance(trained, dict) else None
     return {'digest': description['digest'], 'config': config if isinstance(config, dict) else {}}
 
 
-def as_flags(config):
+def results_as_flags(config):
     """What matters most of a config. Strings are quoted: those of a foreign file may hold anything."""
     names = [name for name in ('way', 'shot', 'query', 'recipe', 'episodes', 'seed') if name in config]
     return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
 
 
-def as_json(score):
+def _result_as_json(score):
     return {
         'accuracy': round(score.accuracy, 4),
         'ci95': round(score.ci95, 4),
@@ -48,15 +49,15 @@ def as_json(score):
     }
 
 
-def table(results, experiment):
+def results_table(results, experiment):
     """Ours beside the paper's, one line per setting, as text for the terminal."""
-    split, figures = results['evaluated_on'], paper.figures(experiment, results)
+    split, figures = results['evaluated_on'], paper_figures(experiment, results)
     rows = []
     for setting, score in results[split].items():
         rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
     lines = ['', f'Accuracy on the {split} classes of {results["dataset"]}, in %']
-    lines += markdown.table(('setting', 'protojax', 'paper'), rows)
-    if reason := paper.difference(experiment, results):
+    lines += markdown_table(('setting', 'protojax', 'paper'), rows)
+    if reason := difference_from_paper(experiment, results):
         lines.append(f"The paper's figures cannot be compared with these: {reason}.")
     elif not figures:
         lines.append('The paper has no figures of a model that is trained like this one.')

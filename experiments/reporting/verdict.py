@@ -4,7 +4,7 @@ NEAR = 0.1  # an accuracy above chance by less than this share of it is chance, 
 STILL = 0.01  # a loss that never moves by more than this share of itself stands still
 
 
-def warnings(scores, lines):
+def verdict_lines(scores, lines):
     """One line, or none: {setting: score as in results.json}, lines of metrics.jsonl -> list of lines."""
     for setting, score in scores.items():
         chance = 100 / int(setting.split('-')[0])

@@ -8,19 +8,19 @@ import numpy as np
 from experiments.compared.clustering import clustering_task
 from experiments.compared.compatibility import compatibility_task, structured_hinge, weighted_rank
 from experiments.compared.context import in_context
-from experiments.compared.decoupled import by_halves, twofold
+from experiments.compared.decoupled import decoupled_classifier, decoupled_encoder
 from experiments.compared.finetuning import fine_tuned
 from experiments.compared.joint_embedding import joint_embedding_task
 from experiments.compared.metalstm import metalstm_task
 from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
+from experiments.reporting.results import results_origin
 from experiments.running.config import ConfigError
 from protojax import classifiers, distances
 from protojax.augmentation import flip, jitter, mirror, shift
-from protojax.devices import usable_devices
 from protojax.encoders import Conv4, LinearMap, ResNet12
 from protojax.pretrained import load_pretrained
-from protojax.tasks import few_shot_task, zero_shot_task
+from protojax.tasks import all_classes, few_shot_task, zero_shot_task
 
 ENCODERS = {
     'conv4': lambda config: Conv4(
@@ -29,6 +29,7 @@ ENCODERS = {
     'resnet12': lambda config: ResNet12(),
     'resnet12-wide': lambda config: ResNet12(widths=(64, 160, 320, 640)),
 }
+METHOD = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # flags that weights are used with
 DISTANCES = {
     'euclidean': distances.squared_euclidean,
     'cosine': distances.cosine,
@@ -36,46 +37,65 @@ DISTANCES = {
 }
 
 
-def build_few_shot_task(config, data):
-    """Episodes of classes with a few support examples each, or what another --model learns from -> Task."""
-    check_few_shot_sizes(config, data)
+def build_few_shot_task(config, data, encoder=None):
+    """Episodes of classes with a few support examples each, or what another --model learns from -> Task.
+
+    `encoder` stands in for what --encoder says.
+    """
+    _check_few_shot_sizes(config, data)
     item_shape = data.train.items.shape[2:]
     sizes = {'way': config.way, 'shot': config.shot, 'query': config.query}
     if config.model == 'statistician':
         if item_shape[-1] != 1:
             raise ConfigError('--model=statistician draws in black and white: it is for Omniglot')
         return statistician_task(item_shape, way=config.way, items=config.shot + config.query)
-    encoder = few_shot_encoder(config, data, item_shape)
+    encoder = _build_for_this_machine(config, encoder or _build_few_shot_encoder(config, data, item_shape))
     if config.model == 'metalstm':
         return metalstm_task(encoder.clone(filters=32), item_shape, **sizes)
     if config.model == 'nearest':
-        classes = sum(len(split.names) for split in (data.train, data.validation) if split is not None)
-        options = {'distance': DISTANCES[config.distance], 'augmentations': augmentations(config)}
-        return nearest_task(encoder, item_shape, classes, batch=config.way * (config.shot + config.query), **options)
-    classify = classifier(config)
+        options = {'distance': DISTANCES[config.distance], 'augmentations': build_augmentations(config)}
+        batch = config.way * (config.shot + config.query)
+        return nearest_task(encoder, item_shape, _training_classes(data), batch=batch, **options)
+    classify = _build_classifier(config, encoder)
     if config.context == 'fce':
         classify = in_context(classify)
     if config.embedding == 'separate':
-        encoder, classify = twofold(encoder), by_halves(classify)
-    return few_shot_task(encoder, item_shape, classify=classify, augmentations=augmentations(config), **sizes)
+        encoder, classify = decoupled_encoder(encoder), decoupled_classifier(classify)
+    auxiliary = all_classes(_training_classes(data), config.all_classes) if config.all_classes else None
+    options = {'classify': classify, 'augmentations': build_augmentations(config), 'auxiliary': auxiliary}
+    return few_shot_task(encoder, item_shape, **options, **sizes)
 
 
-def few_shot_encoder(config, data, item_shape):
+def _training_classes(data):
+    """How many classes a training set may have at most: with --retrain those of validation too."""
+    return sum(len(split.names) for split in (data.train, data.validation) if split is not None)
+
+
+def _build_few_shot_encoder(config, data, item_shape):
     """What --encoder stands for, or the encoder of --weights."""
     if config.weights:
-        encoder = matching_weights(config, item_shape).encoder
-    else:
-        encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape)
-        if config.pixels == 'standardized':
-            mean, std = channel_statistics(data.train)
-            encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))
-    return encoder.clone(dtype=jnp.dtype(config.precision))
+        return _weights_to_build_from(config, item_shape).encoder
+    encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape)
+    if config.pixels == 'standardized':
+        mean, std = channel_statistics(data.train)
+        encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))
+    return encoder
 
 
-def classifier(config):
+def _build_for_this_machine(config, encoder):
+    """The encoder with the type of its activations and the kernels that flags ask for."""
+    kernels = {'kernels': config.kernels == 'auto'} if hasattr(encoder, 'kernels') else {}
+    return encoder.clone(dtype=jnp.dtype(config.precision), **kernels)
+
+
+def keeps_temperature(config, encoder):
+    """Whether weights are saved with an encoder whose squared distances need no temperature any more."""
+    return config.distance == 'euclidean' and config.context == 'none' and hasattr(encoder, 'scale')
+
+
+def _build_classifier(config, encoder):
     """What --model and --distance stand for."""
-    # Embeddings by weights from a file are such that their squared distances need no temperature.
-    temperature = 1.0 if config.weights and config.distance == 'euclidean' else config.temperature
+    temperature = 1.0 if config.weights and keeps_temperature(config, encoder) else config.temperature
     if config.distance == 'diagonal':
         return classifiers.by_gaussians(temperature=temperature)
     distance = DISTANCES[config.distance]
@@ -84,13 +104,13 @@ def classifier(config):
     return classifiers.by_prototypes(distance, temperature=temperature, per_class=config.prototypes_per_class)
 
 
-def as_tested(config, task):
+def build_tested_task(config, task):
     """The task as it is in the final table, where --finetune trains it further on each support set."""
     steps = getattr(config, 'finetune', 0)
     return fine_tuned(task, steps=steps, rate=config.finetune_rate) if steps else task
 
 
-def augmentations(config):
+def build_augmentations(config):
     """What is done to the images of training episodes."""
     available = {
         mirror: config.mirror,
@@ -101,12 +121,16 @@ def augmentations(config):
     return [augmentation for augmentation, wanted in available.items() if wanted]
 
 
-def matching_weights(config, item_shape):
+def _weights_to_build_from(config, item_shape):
     """The weights that a config names, if they are of images like those of the data -> Pretrained."""
     weights = load_pretrained(config.weights)
     theirs, ours = ('x'.join(map(str, shape)) for shape in (weights.description['item_shape'], item_shape))
     if theirs != ours:
         raise ConfigError(f'--weights={config.weights} are of {theirs} items, but here they are {ours}; give others')
+    trained = results_origin(weights.description)['config']
+    for name in METHOD:
+        if hasattr(config, name) and trained.get(name, getattr(config, name)) != getattr(config, name):
+            raise ConfigError(f'--weights={config.weights} were trained with --{name}={trained[name]}; give this flag')
     return weights
 
 
@@ -124,31 +148,30 @@ def channel_statistics(split):
 
 def build_zero_shot_task(config, data):
     """Episodes of classes that are known by their attributes alone, or what another --model learns from -> Task."""
-    check_episodes(data.train, 'training', way=config.way, items={'query': config.query})
+    _check_episodes(data.train, 'training', way=config.way, items={'query': config.query})
     items, counts, _, attributes = data.train
     features = items[np.arange(items.shape[1]) < counts[:, None]].reshape(-1, items.shape[-1])
     sizes = items.shape[2:], attributes.shape[1]
     options = config.center_inputs, config.scale_inputs
-    scaling = [center_and_scale(vectors, *options) for vectors in (features, attributes)]
+    scaling = [_center_and_scale(vectors, *options) for vectors in (features, attributes)]
     if config.model in ('ale', 'sje'):
         losses = structured_hinge if config.model == 'sje' else weighted_rank
         means = {'mean': scaling[0]['mean'], 'attribute_mean': scaling[1]['mean']}
         return compatibility_task(losses, *sizes, batch=config.query, **means)
     if config.model == 'clustering':
-        classes = len(data.train.names) + len(data.validation.names)
         options = {'dimensions': config.dimensions, 'attribute_mean': scaling[1]['mean'], **scaling[0]}
-        return clustering_task(*sizes, classes, batch=config.way * config.query, **options)
-    maps = zero_shot_maps(config, *sizes, *scaling)
+        return clustering_task(*sizes, _training_classes(data), batch=config.way * config.query, **options)
+    maps = _build_zero_shot_maps(config, *sizes, *scaling)
     episode = {'way': config.way, 'query': config.query}
     if config.model in ('ds-sje', 'da-sje'):
         return joint_embedding_task(*maps, *sizes, symmetric=config.model == 'ds-sje', **episode)
     return zero_shot_task(*maps, *sizes, distance=DISTANCES[config.distance], **episode)
 
 
-def zero_shot_maps(config, item_shape, attributes, image_scaling, attribute_scaling):
+def _build_zero_shot_maps(config, item_shape, attributes, image_scaling, attribute_scaling):
     """The linear maps of images and of attributes, those of --weights where they are given."""
     if config.weights:
-        weights = matching_weights(config, item_shape)
+        weights = _weights_to_build_from(config, item_shape)
         return weights.encoder, weights.attribute_encoder
     # Starts chosen on validation classes: a random map of images is noise in all logits, so it starts at zero. Of the
     # attributes' weights only the direction counts, so large ones learn slowly, which gave the lower validation loss.
@@ -163,7 +186,7 @@ def zero_shot_maps(config, item_shape, attributes, image_scaling, attribute_scal
     return image_map, attribute_map
 
 
-def center_and_scale(vectors, center=True, scale=True):
+def _center_and_scale(vectors, center=True, scale=True):
     """Mean, and root mean square of what is left, as options of LinearMap: [N, D] -> [D], [].
 
     One scale for all dimensions: that some vary more than others tells which of them matter.
@@ -174,27 +197,18 @@ def center_and_scale(vectors, center=True, scale=True):
     return {'mean': tuple(map(float, mean)), 'scale': size if scale else 1.0}
 
 
-def devices_for(config):
-    """The devices that share the work of a step."""
-    items = config.way * config.items_per_class
-    try:
-        return usable_devices(items if config.episodes_per_step == 1 else config.episodes_per_step)
-    except ValueError as error:
-        raise ConfigError(f'{error}; change --way, --shot, --query or --episodes_per_step') from error
-
-
-def check_few_shot_sizes(config, data):
+def _check_few_shot_sizes(config, data):
     """Raise where an episode asks for more classes, or more examples of a class, than there are."""
-    check_episodes(data.train, 'training', way=config.way, items={'shot': config.shot, 'query': config.query})
+    _check_episodes(data.train, 'training', way=config.way, items={'shot': config.shot, 'query': config.query})
     if not (config.retrain and (config.episodes or data.synthetic)):
-        items = {'shot': config.shot, 'test_query': config.test_query}
-        check_episodes(data.validation, 'validation', way=config.validation_way, items=items, way_flag='validation_way')
+        way, items = config.validation_way, {'shot': config.shot, 'test_query': config.test_query}
+        _check_episodes(data.validation, 'validation', way=way, items=items, way_flag='validation_way')
     final = data.test if config.evaluate_on == 'test' else data.validation
     items = {'test_shot': max(config.test_shot), 'test_query': config.test_query}
-    check_episodes(final, config.evaluate_on, way=max(config.test_way), items=items, way_flag='test_way')
+    _check_episodes(final, config.evaluate_on, way=max(config.test_way), items=items, way_flag='test_way')
 
 
-def check_episodes(split, name, *, way, items, way_flag='way'):
+def _check_episodes(split, name, *, way, items, way_flag='way'):
     """Raise where a split has fewer than `way` classes, or a class fewer items than are asked for: {flag: number}."""
     if split is None:
         raise ConfigError(f'there are no {name} classes in these data; prepare them from a --source that has them')

@@ -5,9 +5,9 @@ import signal
 import sys
 from typing import ClassVar
 
-from experiments.running.config import MACHINE, ConfigError, option
-from experiments.running.flags import define_flags, from_flags, help_text, start, with_flags
-from experiments.running.startup import quiet_logs, set_compilation_cache
+from experiments.running.config import MACHINE, ConfigError, check_config_options, option
+from experiments.running.flags import config_from_flags, define_flags, flags_help, message_with_flags, start_with_flags
+from experiments.running.startup import set_compilation_cache, start_logging
 from protojax.errors import DataError, WeightsError, first_line
 
 ERRORS = (ConfigError, DataError, WeightsError)
@@ -23,32 +23,37 @@ class CommandConfig:
         'auto', 'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).', group=MACHINE
     )
 
+    def __post_init__(self):
+        check_config_options(self)
+
     def resolved(self):
         """The config with every value filled in that depends on others."""
         return self
 
 
-def launch_command(defaults, run):
-    """Run a function of the config and the arguments that are no flags as a program."""
+def launch_command(defaults, run, *, arguments=False):
+    """Run a function of the config as a program; with `arguments` also of those that are no flags."""
     if {'--help', '-help', '-h'} & set(sys.argv[1:]):
-        print(help_text(sys.modules['__main__'].__doc__, defaults))
+        print(flags_help(sys.modules['__main__'].__doc__, defaults))
         return
     define_flags(defaults)
-    start(lambda argv: main(argv, defaults, run))
+    start_with_flags(lambda argv: main(argv, defaults, run, arguments))
 
 
-def main(argv, defaults, run):
+def main(argv, defaults, run, arguments):
     """Exit code 0, or a one-line error and another code."""
     try:
-        config = from_flags(defaults)
-        quiet_logs()
+        if argv[1:] and not arguments:
+            raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
+        config = config_from_flags(defaults)
+        start_logging()
         set_compilation_cache(config)
-        run(config, argv[1:])
+        run(config, *([argv[1:]] if arguments else []))
     except ERRORS as error:
-        print(f'error: {with_flags(error)}', file=sys.stderr)
+        print(f'error: {message_with_flags(error)}', file=sys.stderr)
         return 1
     except OSError as error:
-        print(f'error: {first_line(error)}', file=sys.stderr)
+        print(f'error: {message_with_flags(first_line(error))}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

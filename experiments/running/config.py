@@ -24,6 +24,23 @@ def option(default, help, *, group, minimum=None, choices=None, identity=True):
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def check_config_options(config):
+    """Raise where a field has another value than its option takes."""
+    for field in dataclasses.fields(config):
+        value, allowed = getattr(config, field.name), field.metadata
+        if allowed['minimum'] is not None and value < allowed['minimum']:
+            raise ConfigError(f'--{field.name}={value} is too small; the least is {allowed["minimum"]}')
+        if allowed['choices'] is not None and value not in allowed['choices']:
+            raise ConfigError(f'--{field.name}={value} is unknown; choose {" or ".join(allowed["choices"])}')
+
+
+def _check_unused(config, unused):
+    """Raise where a flag that the model has no use for is given: {name: its usual value}."""
+    for name, value in unused.items():
+        if getattr(config, name) != value:
+            raise ConfigError(f'--{name}={getattr(config, name)} is not for --model={config.model}; leave it out')
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What all experiments share."""
@@ -68,7 +85,10 @@ class Config:
         1, 'Episodes whose gradients are averaged for one update. Paper: 1.', group=TRAINING, minimum=1
     )
     optimizer: str = option(
-        'adam', 'adam, as in the paper, or plain gradient descent.', group=TRAINING, choices=('adam', 'sgd')
+        'adam',
+        'adam, as in the paper; sgd, plain gradient descent; or momentum, which is sgd with Nesterov momentum of 0.9.',
+        group=TRAINING,
+        choices=('adam', 'sgd', 'momentum'),
     )
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', group=TRAINING)
     clip_norm: float = option(
@@ -180,12 +200,7 @@ class Config:
         return self
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value, allowed = getattr(self, field.name), field.metadata
-            if allowed['minimum'] is not None and value < allowed['minimum']:
-                raise ConfigError(f'--{field.name}={value} is too small; the least is {allowed["minimum"]}')
-            if allowed['choices'] is not None and value not in allowed['choices']:
-                raise ConfigError(f'--{field.name}={value} is unknown; choose {" or ".join(allowed["choices"])}')
+        check_config_options(self)
         if self.learning_rate <= 0:
             raise ConfigError(f'--learning_rate={self.learning_rate} must be above 0')
         if not 0 <= self.average_decay < 1:
@@ -302,6 +317,12 @@ class FewShotConfig(Config):
         'Multiply brightness, contrast and saturation of each training image by factors in 1 +- this. Paper: 0.',
         group=TRAINING,
     )
+    all_classes: float = option(
+        0.0,
+        'Weight of a second loss: a linear layer on the embeddings learns to tell all training classes apart, not just '
+        'those of the episode. Paper: 0.',
+        group=TRAINING,
+    )
     test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
     test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
     test_query: int = option(
@@ -324,6 +345,8 @@ class FewShotConfig(Config):
         super().__post_init__()
         if self.temperature <= 0:
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
+        if self.all_classes < 0:
+            raise ConfigError(f'--all_classes={self.all_classes} must not be negative')
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
@@ -344,10 +367,9 @@ class FewShotConfig(Config):
     def check_compared(self):
         """Systems of their own have no use for what shapes the classifiers of embedded episodes."""
         unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
-        unused |= {'finetune': 0} if self.model == 'metalstm' else {}
-        for name, value in unused.items():
-            if getattr(self, name) != value:
-                raise ConfigError(f'--{name}={getattr(self, name)} is not for --model={self.model}; leave it out')
+        _check_unused(self, {**unused, 'all_classes': 0.0, **({'finetune': 0} if self.model == 'metalstm' else {})})
+        if self.model != 'nearest':
+            _check_unused(self, {'encoder': 'conv4', 'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0})
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
             raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
         if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:
@@ -392,55 +414,59 @@ class ZeroShotConfig(Config):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.model != 'prototypical' and self.distance != 'euclidean':
-            raise ConfigError(f'--distance={self.distance} is for --model=prototypical; {self.model} has none')
+        if self.model != 'prototypical':
+            _check_unused(self, {'distance': 'euclidean'})
+        if self.model in ('ale', 'sje', 'clustering'):
+            _check_unused(self, {'unit_length': True, 'image_start': 0.0, 'attribute_start': 10.0})
+        if self.model in ('ale', 'sje'):
+            _check_unused(self, {'dimensions': 1024, 'scale_inputs': True})
 
 
 def configured(recipe, given):
     """The recipe, or the variants of it that are given by name, with the given values."""
-    variants = [recipe.variants[value] for value in named_variants(recipe, given).values()]
+    variants = [recipe.variants[value] for value in _named_variants(recipe, given).values()]
     return dataclasses.replace(recipe, **{k: v for values in (*variants, given) for k, v in values.items()}).resolved()
 
 
-def named_variants(recipe, values):
+def _named_variants(recipe, values):
     """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
     return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}
 
 
-def to_json(config):
+def config_to_json(config):
     """All fields as plain values."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(config).items()}
 
 
-def identity(config):
+def config_identity(config):
     """The fields that make it another experiment than others, as plain values: without places and the like."""
-    values = to_json(config)
+    values = config_to_json(config)
     return {field.name: values[field.name] for field in dataclasses.fields(config) if field.metadata['identity']}
 
 
-def changes(recipe, values, beside):
+def config_changes(recipe, values, beside):
     """What turns a recipe into the identity of a config, beside these fields: the names and values of others.
 
     The name of a variant stands for all that it changes.
     """
     known = {name: values[name] for name in beside if name in values}
-    variant = named_variants(recipe, values)
-    usual = identity(configured(recipe, {**known, **variant}))
+    variant = _named_variants(recipe, values)
+    usual = config_identity(configured(recipe, {**known, **variant}))
     return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 
 
-def run_name(experiment, recipe, values):
+def run_name_of_config(experiment, recipe, values):
     """A name for the run of an identity that no run of another one has."""
     model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
-    others = changes(recipe, values, beside=('way', 'shot', 'seed'))
-    changed = [f'{name}={as_text(value)}' for name, value in others.items()]
+    others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
+    changed = [f'{name}={config_value_text(value)}' for name, value in others.items()]
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
 
 
-def as_text(value):
+def config_value_text(value):
     return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def differing_fields(config, saved):
     """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
-    return {name: (saved.get(name), now) for name, now in identity(config).items() if saved.get(name) != now}
+    return {name: (saved.get(name), now) for name, now in config_identity(config).items() if saved.get(name) != now}

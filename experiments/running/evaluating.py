@@ -15,19 +15,19 @@ def evaluators(config, task, devices):
 
     validate gives a Score, test one for each setting of the final table: {setting: Score}.
     """
-    kind = few_shot_evaluators if isinstance(config, FewShotConfig) else zero_shot_evaluators
+    kind = _few_shot_evaluators if isinstance(config, FewShotConfig) else _zero_shot_evaluators
     return kind(config, task, devices)
 
 
-def evaluation_keys(config):
+def keys_for_evaluating(config):
     """The random keys of validation and test episodes."""
     return jax.random.split(jax.random.fold_in(jax.random.key(config.seed), 1))
 
 
-def few_shot_evaluators(config, task, devices):
+def _few_shot_evaluators(config, task, devices):
     """Episodes of the settings in the config."""
     embed = embedder(task.embed, devices)
-    validation_key, test_key = evaluation_keys(config)
+    validation_key, test_key = keys_for_evaluating(config)
 
     def scorer(way, shot, episodes):
         sizes = {'way': way, 'shot': shot, 'query': config.test_query, 'episodes': episodes}
@@ -42,14 +42,14 @@ def few_shot_evaluators(config, task, devices):
         scores = {}
         for way, shot in itertools.product(config.test_way, config.test_shot):
             setting = f'{way}-way {shot}-shot'
-            with phase(f'evaluating: {config.test_episodes} episodes, {setting}'):
-                scores[setting] = scorer(way, shot, config.test_episodes)(params, embedded, test_key)
+            with phase(f'evaluating: {config.test_episodes} episodes, {setting}') as tell:
+                scores[setting] = scorer(way, shot, config.test_episodes)(params, embedded, test_key, tell)
         return scores
 
     return embed, validate, test
 
 
-def zero_shot_evaluators(config, task, devices):
+def _zero_shot_evaluators(config, task, devices):
     """All images of all classes at once, counted per image and per class."""
     embed, score = embedder(task.embed, devices), zero_shot_scorer(task.classify, devices)
 

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.running.progress import Progress
+from experiments.running.progress import Progress, phase
 from experiments.running.workdir import Metrics
-from protojax import hosted
 from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
+from protojax.hosted import hosted_episodes
 from protojax.training import TrainState, create_state, train_step, train_steps
 
-OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
+OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
 
 
@@ -52,18 +52,19 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
-    learning_rate, optimizer = schedule(config, episodes), make_optimizer(config, episodes)
+    learning_rate, optimizer = fitting_schedule(config, episodes), fitting_optimizer(config, episodes)
     checkpoints = Checkpoints(workdir.path / stage)
-    fresh = fresh_fit(task, optimizer, init_key)
-    step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
-    state = place(state, devices)
-    saved, metrics = step, Metrics(workdir, stage, step * per_step)
+    with phase(f'{stage}: preparing'):
+        fresh = fresh_fit(task, optimizer, init_key)
+        step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
+        state = place(state, devices)
+        saved, metrics = step, Metrics(workdir, stage, step * per_step)
     advance = stepper(config, task.loss, optimizer, devices)
 
     feed = itertools.repeat(dataset)
     if not isinstance(dataset.items, jax.Array):
         sizes = {'way': config.way, 'items': config.items_per_class, 'per_step': per_step}
-        feed = hosted.episodes(dataset, episode_key, step, **sizes)
+        feed = hosted_episodes(dataset, episode_key, step, **sizes)
 
     def due(interval):
         return step % (interval // per_step) == 0
@@ -77,7 +78,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
             state, step = advance(state, step, episodes, next(feed), episode_key)
             if due(config.log_every):
                 means = {name: float(total) * per_step / config.log_every for name, total in state.totals.items()}
-                check_finite(state, per_step, saved)
+                _check_finite(state, per_step, saved)
                 metrics.write(step * per_step, 'train', **means, learning_rate=float(learning_rate(step - 1)))
                 bar.note = f'loss {means["loss"]:.4f}, {100 * means["accuracy"]:.1f} % right'
             if validation is not None and due(config.validate_every):
@@ -91,7 +92,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
             # Processes of one job must agree on when to stop, so they ask each other only now and then.
             asked = (jax.process_count() == 1 or due(config.log_every)) and stop()
             if asked or finished() or due(config.checkpoint_every):
-                check_finite(state, per_step, saved)
+                _check_finite(state, per_step, saved)
                 checkpoints.save(step, Fit(state, best))
                 saved = step
             if asked and not finished():
@@ -108,7 +109,7 @@ def fresh_fit(task, optimizer, key):
     return Fit(create_state(params, batch_stats, optimizer), best)
 
 
-def schedule(config, episodes):
+def fitting_schedule(config, episodes):
     """The learning rate by step: halved every so many episodes, or falling to zero along a cosine over all of them."""
     rate = config.learning_rate
     if config.schedule == 'cosine':
@@ -118,10 +119,10 @@ def schedule(config, episodes):
     return optax.constant_schedule(rate)
 
 
-def make_optimizer(config, episodes):
+def fitting_optimizer(config, episodes):
     """The optimizer of a config, with that learning rate."""
     clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-    steps = OPTIMIZERS[config.optimizer](schedule(config, episodes))
+    steps = OPTIMIZERS[config.optimizer](fitting_schedule(config, episodes))
     return optax.chain(*clip, optax.add_decayed_weights(config.weight_decay), steps)
 
 
@@ -142,6 +143,7 @@ def stepper(config, loss, optimizer, devices):
 
     def advance(state, step, episodes, dataset, key):
         many_fit = devices[0].platform != 'cpu' and isinstance(dataset, Dataset)
+        many_fit = many_fit and step % at_once == 0  # so that no interval ends between two dispatches
         if many_fit and (not episodes or step + at_once <= episodes // per_step):
             return many(state, dataset, key), step + at_once
         state = one(state, dataset, key)
@@ -152,7 +154,7 @@ def stepper(config, loss, optimizer, devices):
     return advance
 
 
-def check_finite(state, per_step, saved):
+def _check_finite(state, per_step, saved):
     failed = int(state.failed_at)
     if failed >= 0:
         raise Diverged(

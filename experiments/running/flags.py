@@ -8,24 +8,45 @@ import textwrap
 from absl import app, flags
 
 from experiments.running.config import GROUPS, ConfigError, configured
+from protojax.errors import printable
+
+# Patterns of absl's errors about flags -> how we say it.
+REWORDED = {
+    r"^Unknown command line flag '(.+?)'\.? ?": r'--\1 is unknown',
+    r'Did you mean: (.+?) \?$': lambda found: f' (did you mean --{found[1].replace(", ", " or --")}?)',
+    r'^flag (--.+?): ': r'\1 ',
+    r'invalid literal for int.*': 'must be a whole number',
+    r'could not convert string to float.*': 'must be a number',
+    r'value should be one of <(.*)>': r'must be one of \1',
+    r'\(.Non-boolean argument.*': 'must be true or false',
+    r'^Missing value for flag (--.+)': r'\1 needs a value',
+}
 
 
-def start(main):
+def start_with_flags(main):
     """Run main(argv) as a program, whose wrong flags are told like all other errors."""
-    app.run(main, flags_parser=parsed)
+    app.run(main, flags_parser=_parsed_flags)
 
 
-def parsed(argv):
+def _parsed_flags(argv):
     try:
         return flags.FLAGS(argv)
     except flags.Error as error:
-        print(f'error: {error} (see --help)', file=sys.stderr)
+        print(f'error: {_flag_error_in_our_words(error)}; see --help', file=sys.stderr)
         sys.exit(1)
 
 
-def with_flags(error):
-    """The message of an error of the library with the `arguments` that it names as --flags."""
-    return re.sub(r'`(\w+(?:=[^`]*)?)`', r'--\1', str(error))
+def _flag_error_in_our_words(error):
+    """What absl says of a wrong flag, in the style of our own errors."""
+    text = str(error)
+    for theirs, ours in REWORDED.items():
+        text = re.sub(theirs, ours, text)
+    return text
+
+
+def message_with_flags(error):
+    """The message of an error for the terminal, with the `arguments` that the library names as --flags."""
+    return printable(re.sub(r'`(\w+(?:=[^`]*)?)`', r'--\1', str(error)))
 
 
 def define_flags(recipe, flag_values=flags.FLAGS):
@@ -44,7 +65,7 @@ def define_flags(recipe, flag_values=flags.FLAGS):
             define(field.name, value, help, **common)
 
 
-def from_flags(recipe, flag_values=flags.FLAGS):
+def config_from_flags(recipe, flag_values=flags.FLAGS):
     """The recipe with the values that were given on the command line."""
     given = {field.name: flag_values[field.name] for field in dataclasses.fields(recipe)}
     values = {name: flag.value for name, flag in given.items() if flag.present}
@@ -57,20 +78,20 @@ def from_flags(recipe, flag_values=flags.FLAGS):
     return configured(recipe, values)
 
 
-def parse(recipe, arguments):
+def parse_flags(recipe, arguments):
     """The config that the arguments of a command line make of a recipe, as its own program would understand them."""
     flag_values = flags.FlagValues()
     define_flags(recipe, flag_values)
     try:
         flag_values(['', *arguments])
     except flags.Error as error:
-        raise ConfigError(str(error)) from error
-    return from_flags(recipe, flag_values)
+        raise ConfigError(_flag_error_in_our_words(error)) from error
+    return config_from_flags(recipe, flag_values)
 
 
-def help_text(description, recipe):
+def flags_help(description, recipe):
     """What --help prints: what the program does, then its flags by group."""
-    lines = [description.strip()]
+    lines = [(description or '').strip()]
     for group in GROUPS:
         fields = [field for field in dataclasses.fields(recipe) if field.metadata['group'] == group]
         if not fields:
@@ -78,12 +99,12 @@ def help_text(description, recipe):
         lines += [
             '',
             f'{group}:',
-            *(line for field in fields for line in flag_lines(field, getattr(recipe, field.name))),
+            *(line for field in fields for line in _flag_lines(field, getattr(recipe, field.name))),
         ]
     return '\n'.join(lines)
 
 
-def flag_lines(field, default):
+def _flag_lines(field, default):
     """The help of one flag: its name with its values, and below it what it means and its default."""
     shown = ','.join(map(str, default)) if isinstance(default, tuple) else default
     if field.metadata['choices']:

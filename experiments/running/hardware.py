@@ -18,9 +18,9 @@ def processor():
     return f'{name}, {cores} core{"s" if cores > 1 else ""}'
 
 
-def commit():
-    """Commit of this checkout, with '-dirty' where files have been changed; None outside of one."""
-    root = Path(__file__).parents[2]
+def commit(root=Path(__file__).parents[2]):
+    """Commit of this or another checkout, with '-dirty' where files have been changed; None outside of one."""
+    root = Path(root)
     if not (root / '.git').exists() or not shutil.which('git'):
         return None
     command = ['git', 'describe', '--always', '--dirty', '--exclude=*']

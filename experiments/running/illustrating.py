@@ -5,7 +5,8 @@ import numpy as np
 
 from experiments.compared.finetuning import as_they_are
 from experiments.running.config import FewShotConfig
-from experiments.running.evaluating import evaluation_keys
+from experiments.running.evaluating import keys_for_evaluating
+from experiments.running.progress import show_above_progress
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.errors import first_line
 from protojax.files import write_whole
@@ -20,53 +21,59 @@ def illustrate(config, task, params, embedded, split, title, workdir):
     """
     written = []
     try:
-        from experiments.reporting import drawing  # only now, as matplotlib takes a second to load
+        from experiments.reporting.drawing import encoded_drawing
         from experiments.running.board import Board
 
         board = Board(workdir.path / 'tensorboard' / 'pictures', 0)
-        for name, figure in figures(config, task, jax.device_get(params), embedded, split, title, workdir):
-            png = drawing.encoded(figure)
+        for name, figure in illustrations(config, task, jax.device_get(params), embedded, split, title, workdir):
+            png = encoded_drawing(figure)
             write_whole(workdir.path / f'{name}.png', png)
             board.write_picture(name, 0, png)
             written.append(f'{name}.png')
         board.close()
     except Exception as error:  # of whatever kind: the results are there already
-        print(f'warning: not all pictures could be drawn ({first_line(error)})', flush=True)
+        show_above_progress(f'warning: not all pictures could be drawn ({first_line(error)})')
     return written
 
 
-def figures(config, task, params, embedded, split, title, workdir):
+def illustrations(config, task, params, embedded, split, title, workdir):
     """Names and figures of what there is to see of a run: curves, an episode where there are images, mistakes."""
-    from experiments.reporting import pictures
+    from experiments.reporting.pictures import (
+        PicturedPredictions,
+        picture_of_curves,
+        picture_of_episode,
+        picture_of_mistakes,
+    )
 
     def predictions(episode):
         """Of the queries of an episode of places: see every_item."""
         names = tuple(split.names[number] for number in episode.classes)
-        images = items_at(split.items, episode.query) if split.items.dtype == np.uint8 else None
-        return pictures.Predictions(episode.query_labels, predict(task, params, embedded, episode), names, images)
+        images = _illustrated_items(split.items, episode.query) if split.items.dtype == np.uint8 else None
+        predicted = _illustrated_classes(task, params, embedded, episode)
+        return PicturedPredictions(episode.query_labels, predicted, names, images)
 
     if lines := workdir.metrics():
-        yield 'curves', pictures.curves(lines, f'{title}, {workdir.path.name}')
+        yield 'curves', picture_of_curves(lines, f'{title}, {workdir.path.name}')
     if not isinstance(config, FewShotConfig):
-        yield 'mistakes', pictures.mistakes(predictions(every_item(embedded)), f'{title}, zero-shot')
+        yield 'mistakes', picture_of_mistakes(predictions(episode_of_every_item(embedded)), f'{title}, zero-shot')
         return
     if split.items.dtype == np.uint8:
         way, shot = max(config.test_way), min(config.test_shot)
-        episode = first_episode(config, embedded, way=way, shot=shot)
+        episode = _illustrated_episode(config, embedded, way=way, shot=shot)
         shown = f'{title}: a {way}-way {shot}-shot episode'
-        support = items_at(split.items, episode.support)
-        yield 'episode', pictures.episode(support, episode.support_labels, predictions(episode), shown)
+        support = _illustrated_items(split.items, episode.support)
+        yield 'episode', picture_of_episode(support, episode.support_labels, predictions(episode), shown)
     if task.embed is as_they_are:
         return  # what trains on its support set is made for episodes, not for all classes at once
     shot, query = max(config.test_shot), config.test_query
-    queries = predictions(every_item(embedded, shot=shot, query=query))
-    yield 'mistakes', pictures.mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
+    queries = predictions(episode_of_every_item(embedded, shot=shot, query=query))
+    yield 'mistakes', picture_of_mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
 
 
-def first_episode(config, embedded, *, way, shot):
+def _illustrated_episode(config, embedded, *, way, shot):
     """The first test episode of a setting, by the places of its items: see every_item."""
     places = np.arange(embedded.items.shape[0] * embedded.items.shape[1]).reshape(embedded.items.shape[:2])
-    key = jax.random.fold_in(evaluation_keys(config)[1], 0)
+    key = jax.random.fold_in(keys_for_evaluating(config)[1], 0)
     dataset = Dataset(places, np.asarray(embedded.counts))
     return jax.device_get(
         jax.jit(sample_episode, static_argnames=('way', 'shot', 'query'))(
@@ -75,30 +82,30 @@ def first_episode(config, embedded, *, way, shot):
     )
 
 
-def every_item(embedded, *, shot=0, query=None):
+def episode_of_every_item(embedded, *, shot=0, query=None):
     """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
     rng, size = np.random.default_rng(0), embedded.items.shape[1]
     chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]
     support = [places[:shot] for places in chosen]
     queries = [places[shot:][:query] for places in chosen]
-    parts = [part for own in (support, queries) for part in (np.concatenate(own), labels_of(own))]
+    parts = [part for own in (support, queries) for part in (np.concatenate(own), _illustrated_labels(own))]
     return Episode(*parts, np.arange(len(chosen)), attributes=embedded.attributes)
 
 
-def labels_of(classes):
+def _illustrated_labels(classes):
     return np.repeat(np.arange(len(classes)), [len(places) for places in classes])
 
 
-def items_at(items, places):
+def _illustrated_items(items, places):
     """[classes, items, ...], [N] -> [N, ...]"""
     return items.reshape(-1, *items.shape[2:])[places]
 
 
-def predict(task, params, embedded, episode):
+def _illustrated_classes(task, params, embedded, episode):
     """The classes that the queries of an episode of places are taken for -> int [Q]."""
     classify = jax.jit(lambda params, episode: task.classify(params, episode).argmax(-1))
-    support, parts = items_at(embedded.items, episode.support), []
+    support, parts = _illustrated_items(embedded.items, episode.support), []
     for start in range(0, len(episode.query), QUERIES_AT_ONCE):
-        queries = items_at(embedded.items, episode.query[start : start + QUERIES_AT_ONCE])
+        queries = _illustrated_items(embedded.items, episode.query[start : start + QUERIES_AT_ONCE])
         parts.append(classify(params, episode._replace(support=support, query=queries, query_labels=None)))
     return np.concatenate(parts)

@@ -17,12 +17,13 @@ from experiments.running.config import ConfigError
 from protojax.devices import AXIS, parallelize
 
 SECONDS_TO_LIVE = 30  # of a job after one of its processes has died
+LOOK_EVERY = 0.2  # seconds between looks for process 0 at the start: one that dies soon after must have been seen
 SECONDS_TO_START = 600  # how much later than another process one may be started
 SECONDS_TO_PREPARE = 24 * 3600  # and how much later it may come to a place where all meet, once it runs
 meetings = itertools.count()  # no barrier can be used twice
 
 
-def join(config):
+def join_job(config):
     """Connect to the other processes, where there are any. TPU VMs know by themselves which these are."""
     timeouts = {
         'initialization_timeout': 2 * SECONDS_TO_START,
@@ -36,16 +37,16 @@ def join(config):
                 f'--coordinator_address={address[0]} --num_processes={address[1]} --process_id={address[2]} make no '
                 'job; give host:port of process 0, the number of processes, and a number below that'
             )
-        with patience(address[0]):
+        with _patience_with_job(address[0]):
             jax.distributed.initialize(*address, **timeouts)
     elif 'TPU_ML_PLATFORM' in os.environ:  # set by JAX on every TPU VM
         with contextlib.suppress(ValueError):  # a single one that knows of no others
             jax.distributed.initialize(**timeouts)
-    connect(jax.devices())  # the processes learn of each other's devices now, while all are here
+    connect_job(jax.devices())  # the processes learn of each other's devices now, while all are here
 
 
 @contextlib.contextmanager
-def patience(address):
+def _patience_with_job(address):
     """End this process if process 0 was there and is silent now, or if some process does not come at all.
 
     JAX itself would wait on in the first case, and dump its stack in the second.
@@ -55,13 +56,13 @@ def patience(address):
 
     def watch():
         heard = None
-        while not met.wait(SECONDS_TO_LIVE / 10):
+        while not met.wait(LOOK_EVERY):
             with contextlib.suppress(OSError), socket.create_connection((host, int(port)), SECONDS_TO_LIVE / 10):
                 heard = time.monotonic()
             if heard and time.monotonic() - heard > SECONDS_TO_LIVE:
-                give_up(f'process 0 at {address} is gone')
+                _give_up_job(f'process 0 at {address} is gone')
             if time.monotonic() - began > SECONDS_TO_START:
-                give_up(f'not all processes came to {address} within {SECONDS_TO_START} seconds')
+                _give_up_job(f'not all processes came to {address} within {SECONDS_TO_START} seconds')
 
     threading.Thread(target=watch, daemon=True).start()
     try:
@@ -70,29 +71,29 @@ def patience(address):
         met.set()
 
 
-def give_up(reason):
+def _give_up_job(reason):
     print(f'error: {reason}; start all again', file=sys.stderr, flush=True)
     os._exit(1)
 
 
-def connect(devices):
+def connect_job(devices):
     """Let devices of several processes compute together once, all at the same time.
 
     The first time, JAX gives them 30 seconds to find each other; from then on they wait for the slowest.
     """
     if jax.process_count() > 1:
-        meet('connect')
+        _meet_in_job('connect')
         parallelize(lambda x: jax.lax.psum(x, AXIS), devices)(np.zeros(()))
         multihost_utils.broadcast_one_to_all(np.zeros(()))  # one device of each process, which are yet another group
 
 
-def meet(place):
+def _meet_in_job(place):
     """Wait until every process has come to a place, which may take longer than the first collective would wait."""
     everyone = set(range(jax.process_count()))
     multihost.sync_global_processes(f'{place} {next(meetings)}', timeout=SECONDS_TO_PREPARE, processes=everyone)
 
 
-def leave(code):
+def leave_job(code):
     """End with an exit code: at once where other processes would wait for this one, so that they end too."""
     if jax.distributed.is_initialized():
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Where the data set of a run lies: on every device, or on the host where it would not fit."""
+"""Which devices a run uses, and where its data set lies: on every device, or on the host where it would not fit."""
 
 import math
 import os
@@ -6,18 +6,37 @@ import os
 import jax
 import numpy as np
 
-from protojax import hosted
-from protojax.devices import place
+from experiments.running.config import ConfigError
+from protojax.devices import place, usable_devices
 from protojax.episodes import Dataset
+from protojax.hosted import JoinedItems
+
+BATCHED = ('nearest', 'ale', 'sje', 'clustering')  # models that learn from batches, which are drawn on the device
+
+
+def devices_for(config):
+    """The devices that share the work of a step."""
+    items = config.way * config.items_per_class
+    try:
+        return usable_devices(items if config.episodes_per_step == 1 else config.episodes_per_step)
+    except ValueError as error:
+        raise ConfigError(f'{error}; change --way, --shot, --query or --episodes_per_step') from error
+
+
+def describe_devices(devices):
+    fewer = ' (more could not share the work evenly)' if len(devices) < jax.device_count() else ''
+    return f'{len(devices)} of {jax.device_count()} {devices[0].platform} devices{fewer}'
 
 
 def placed(config, devices, *splits):
     """Splits as one data set, their classes one after the other, on the devices or on the host."""
     counts = np.concatenate([split.counts for split in splits])
     attributes = None if splits[0].attributes is None else np.concatenate([split.attributes for split in splits])
-    items = splits[0].items if len(splits) == 1 else hosted.Joined([split.items for split in splits])
+    items = splits[0].items if len(splits) == 1 else JoinedItems([split.items for split in splits])
     size = math.prod(items.shape) * items.dtype.itemsize
-    if config.placement == 'host' or (config.placement == 'auto' and size > device_memory() / 2):
+    if config.placement == 'host' or (config.placement == 'auto' and size > _device_memory() / 2):
+        if getattr(config, 'model', '') in BATCHED:
+            raise ConfigError(f'--model={config.model} draws batches of all classes; give --placement=device')
         return Dataset(items, counts, attributes)
     if len(splits) > 1:
         items = np.zeros(items.shape, items.dtype)
@@ -28,7 +47,7 @@ def placed(config, devices, *splits):
     return place(Dataset(items, counts, attributes), devices)
 
 
-def device_memory():
+def _device_memory():
     """Bytes of a device's memory, or of the machine's where the device does not tell."""
     told = jax.local_devices()[0].memory_stats() or {}
     return told.get('bytes_limit') or os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

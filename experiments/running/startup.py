@@ -9,33 +9,44 @@ from pathlib import Path
 import jax
 from absl import logging
 
-from experiments.running import job
+import protojax
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
-from experiments.running.driver import Experiment, run
+from experiments.running.driver import Experiment, run_experiment
 from experiments.running.fitting import Diverged, Interrupted
-from experiments.running.flags import define_flags, from_flags, help_text, start, with_flags
+from experiments.running.flags import config_from_flags, define_flags, flags_help, message_with_flags, start_with_flags
+from experiments.running.job import join_job, leave_job
+from experiments.running.progress import show_above_progress
 from experiments.running.workdir import WorkdirError
+from protojax.datasets import sources
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 
 __all__ = ['Experiment', 'FewShotConfig', 'ZeroShotConfig', 'launch']
 
+LIBRARY = Path(protojax.__file__).parent
 ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
 
 
 def launch(experiment):
     """Run an experiment as a program whose flags change the recipe."""
     if {'--help', '-help', '-h', '--helpshort', '--helpfull'} & set(sys.argv[1:]):
-        print(help_text(sys.modules['__main__'].__doc__, experiment.recipe))
+        print(flags_help(sys.modules['__main__'].__doc__, experiment.recipe))
         return
     define_flags(experiment.recipe)
-    start(lambda argv: main(argv, experiment))
+    start_with_flags(lambda argv: main(argv, experiment))
 
 
-class Formatter(python_logging.Formatter):
-    """Log lines that look like our own: 'warning: ...'."""
+class StartupLog(python_logging.Handler):
+    """Lines of the log that look like our own, 'warning: ...', without those that libraries write about their work."""
 
-    def format(self, record):
-        return f'{record.levelname.lower()}: {record.getMessage()}'
+    def filter(self, record):
+        return record.levelno > python_logging.INFO or Path(record.pathname).is_relative_to(LIBRARY)
+
+    def emit(self, record):
+        level = '' if record.levelno == python_logging.INFO else f'{record.levelname.lower()}: '
+        show_above_progress(f'{level}{record.getMessage()}')
+
+
+LOG = StartupLog()
 
 
 def main(argv, experiment):
@@ -43,33 +54,36 @@ def main(argv, experiment):
     try:
         if len(argv) > 1:
             raise ConfigError(f'{argv[1]!r} is no flag; flags begin with --, see --help')
-        config = from_flags(experiment.recipe)
-        quiet_logs()
+        config = config_from_flags(experiment.recipe)
+        start_logging()
         set_compilation_cache(config)
-        job.join(config)
-        run(config, experiment)
+        join_job(config)
+        run_experiment(config, experiment)
     except Interrupted as interruption:
-        print(f'\n{interruption}:\n  {command()}', file=sys.stderr)
+        print(f'\n{interruption}:\n  {_command_line()}', file=sys.stderr)
         return 128 + signal.SIGINT
     except KeyboardInterrupt:  # before training or after it, or for the second time
-        print(f'\nstopped at once; the same command goes on from the last checkpoint:\n  {command()}', file=sys.stderr)
-        return job.leave(128 + signal.SIGINT)
+        resuming = 'the same command goes on from the last checkpoint'
+        print(f'\nstopped at once; {resuming}:\n  {_command_line()}', file=sys.stderr)
+        return leave_job(128 + signal.SIGINT)
     except ERRORS as error:
-        print(f'error: {with_flags(error)}', file=sys.stderr)
-        return job.leave(1)
+        print(f'error: {message_with_flags(error)}', file=sys.stderr)
+        return leave_job(1)
     except jax.errors.JaxRuntimeError as error:
         if not jax.distributed.is_initialized():
             raise
         reason = first_line(error)
         print(f'error: a process of the job is gone or failed ({reason}); start all again to go on', file=sys.stderr)
-        return job.leave(1)
+        return leave_job(1)
     return 0
 
 
-def quiet_logs():
-    """Libraries report each save and load at level INFO; users want warnings only."""
-    logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().setFormatter(Formatter())
+def start_logging():
+    """Show what the library announces and logs in lines like our own, above whatever bar there is."""
+    sources.listener = lambda line: show_above_progress(message_with_flags(line))
+    logging.set_verbosity(logging.INFO)
+    python_logging.root.removeHandler(logging.get_absl_handler())
+    python_logging.root.addHandler(LOG)
     sys.unraisablehook = lambda _: None  # after a failed save each array that is still being written would report
 
 
@@ -83,7 +97,7 @@ def set_compilation_cache(config):
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
 
 
-def command():
+def _command_line():
     """The command line that started this program."""
     module = sys.modules['__main__'].__spec__
     program = f'python -m {module.name}' if module else f'python {sys.argv[0]}'

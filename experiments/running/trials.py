@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.running.config import ConfigError, differing_fields
-from experiments.running.flags import parse
+from experiments.running.flags import parse_flags
+from experiments.running.workdir_files import read_workdir_file
+from protojax.errors import first_line
 
 
 class Trial(NamedTuple):
@@ -25,20 +27,23 @@ def trial(experiment, run, seed, *, runs, extra):
     workdir = Path(runs) / experiment.name / folder / f'seed{seed}'
     given = {**run, 'seed': seed, **extra, 'workdir': workdir}
     arguments = [f'--{key}={value}' for key, value in given.items()]
-    return Trial(
-        ('python', '-m', f'experiments.{experiment.name}', *arguments), workdir, parse(experiment.recipe, arguments)
-    )
+    command = ('python', '-m', f'experiments.{experiment.name}', *arguments)
+    return Trial(command, workdir, parse_flags(experiment.recipe, arguments))
 
 
-def check(trial):
+def check_trial(trial):
     """Raise where the workdir of a trial belongs to another configuration."""
     path = trial.workdir / 'config.json'
-    if path.exists() and (differing := differing_fields(trial.config, json.loads(path.read_text()))):
+    try:
+        differing = differing_fields(trial.config, json.loads(read_workdir_file(path))) if path.exists() else {}
+    except Exception as error:  # damage takes many forms
+        raise ConfigError(f'{path} is damaged ({first_line(error)}); restore it or choose another --runs') from error
+    if differing:
         shown = ', '.join(f'{name} ({was!r} there, {now!r} now)' for name, (was, now) in differing.items())
         raise ConfigError(f'{trial.workdir} belongs to another configuration: {shown}; choose another --runs')
 
 
-def execute(trial):
+def execute_trial(trial):
     """Run a trial to its end -> exit code. Ctrl-C reaches it from the terminal, SIGTERM from here."""
     child = subprocess.Popen([sys.executable, *trial.command[1:]])
     handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: lambda *_: child.terminate()}

@@ -14,6 +14,7 @@ mistakes.png         the classes that are confused most
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -23,8 +24,9 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.running.config import differing_fields, to_json
+from experiments.running.config import config_identity, config_to_json, differing_fields, run_name_of_config
 from experiments.running.hardware import commit, processor
+from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
 
@@ -50,7 +52,7 @@ class Workdir:
     def write_json(self, name, value):
         """Write a file whole or not at all."""
         if self.writes:
-            with writing(self.path / name):
+            with writing_workdir(self.path / name):
                 self.check_presence()
                 write_whole(self.path / name, json.dumps(value, indent=2) + '\n')
 
@@ -58,8 +60,8 @@ class Workdir:
         file = self.path / name
         if not file.exists():
             return default
-        with reading(file):
-            value = json.loads(file.read_text())
+        with _reading_workdir(file):
+            value = json.loads(read_workdir_file(file))
             if not isinstance(value, dict):
                 raise ValueError(f'a {type(value).__name__} instead of named values')
             return value
@@ -67,15 +69,15 @@ class Workdir:
     def metrics(self):
         """The lines of metrics.jsonl so far."""
         file = self.path / 'metrics.jsonl'
-        with reading(file):
-            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        with _reading_workdir(file):
+            return [json.loads(line) for line in read_workdir_file(file).splitlines()] if file.exists() else []
 
     def add_seconds(self, seconds):
         """Add to the time that the run has taken, over all its starts but those that were killed.
 
         Never an error of its own: the run may be ending because of another, which that would hide.
         """
-        with contextlib.suppress(WorkdirError), reading(self.path / 'timing.json'):
+        with contextlib.suppress(WorkdirError), _reading_workdir(self.path / 'timing.json'):
             seconds += self.read_json('timing.json', {'seconds': 0.0})['seconds']
             devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
             machine = {'devices': devices, 'processor': processor(), 'commit': commit()}
@@ -93,7 +95,7 @@ class Workdir:
     def _claim(self, config, dataset):
         """Lock the folder and compare configurations -> None, or the error that all processes must raise."""
         try:
-            with writing(self.path):
+            with writing_workdir(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = self._acquire_lock()
                 self._check_config(config, dataset)
@@ -103,7 +105,9 @@ class Workdir:
             return error
 
     def _acquire_lock(self):
-        lock = open(self.path / '.lock', 'w')  # noqa: SIM115 - held until the process ends, however it ends
+        # Held until the process ends, however it ends. Neither a link is followed nor a pipe waited for.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        lock = os.fdopen(os.open(self.path / '.lock', flags, 0o644), 'w')
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -112,7 +116,7 @@ class Workdir:
 
     def _check_config(self, config, dataset):
         saved = self.read_json('config.json')
-        now = {**to_json(config), 'dataset': dataset}
+        now = {**config_to_json(config), 'dataset': dataset}
         if saved is None:
             return write_whole(self.path / 'config.json', json.dumps(now, indent=2) + '\n')
         differing = differing_fields(config, saved)
@@ -130,7 +134,7 @@ class Metrics:
         self.stage, self.workdir, self.writes = stage, workdir, workdir.writes
         if self.writes:
             self.path = workdir.path / 'metrics.jsonl'
-            with writing(self.path):
+            with writing_workdir(self.path):
                 self._rewind(self.path, episode)
                 self._file = open(self.path, 'a')  # noqa: SIM115 - open as long as the stage
                 from experiments.running.board import Board  # only now: it loads PyTorch where that is installed
@@ -141,7 +145,7 @@ class Metrics:
         """Report values of a split at an episode; on the disk when this returns."""
         if not self.writes:
             return
-        with writing(self.path):
+        with writing_workdir(self.path):
             self.workdir.check_presence()
             self._file.write(json.dumps({'stage': self.stage, 'episode': episode, 'split': split, **values}) + '\n')
             self._file.flush()
@@ -158,8 +162,8 @@ class Metrics:
     def _rewind(self, path, episode):
         """Drop the lines that come after the checkpoint: they will be written again."""
         if path.exists():
-            with reading(path):
-                complete = [line for line in path.read_text().splitlines(keepends=True) if line.endswith('\n')]
+            with _reading_workdir(path):
+                complete = [line for line in read_workdir_file(path).splitlines(keepends=True) if line.endswith('\n')]
                 kept = [line for line in complete if self._is_before(json.loads(line), episode)]
             write_whole(path, ''.join(kept))
 
@@ -167,8 +171,18 @@ class Metrics:
         return line['stage'] != self.stage or line['episode'] <= episode
 
 
+def default_workdir(config, experiment, data):
+    """A name that tells runs apart, and stand-ins from real data."""
+    if config.weights:
+        name = '-'.join(part for part in Path(config.weights).with_suffix('').parts[-2:] if part != os.sep)
+        return f'runs/evaluation-of-{name}'
+    kind = 'synthetic-not-' if data.synthetic else ''
+    recipe = dataclasses.replace(experiment.recipe, data=config.data)  # the name says which data there are
+    return f'runs/{kind}{run_name_of_config(experiment.name, recipe, config_identity(config))}'
+
+
 @contextlib.contextmanager
-def writing(path):
+def writing_workdir(path):
     """Turns an error of the file system into one line."""
     try:
         yield
@@ -180,7 +194,7 @@ def writing(path):
 
 
 @contextlib.contextmanager
-def reading(path):
+def _reading_workdir(path):
     """Turns whatever is wrong with a file into one line."""
     try:
         yield

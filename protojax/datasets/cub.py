@@ -13,17 +13,19 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import Data, preparing
-from protojax.datasets.formats import reading
+from protojax.datasets import Data
+from protojax.datasets.formats import reading_format
+from protojax.datasets.preparing import Builder, Paths, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources import cub_forms as cub_sources
+from protojax.datasets.sources.cub_forms import read_cub_form
 from protojax.datasets.synthetic.birds import birds
 from protojax.errors import DataError, Missing
 
 CLASSES = (100, 50, 50)  # of train, validation and test (Reed et al.)
 
 
-def load(
+def load_cub(
     *, data: str = 'auto', source: str | os.PathLike | None = None, data_dir: str | os.PathLike | None = None
 ) -> Data:
     """CUB in memory, items float32 [classes, images, crops, D], attributes float32 [classes, A].
@@ -31,23 +33,23 @@ def load(
     data: 'real', 'synthetic' (invented birds) or 'auto', which is synthetic where no real data were given.
     source: folder to prepare from; afterwards it is not needed.
     """
-    return preparing.choose(data, real=functools.partial(real, source, data_dir), synthetic=birds)
+    return prepared_or_synthetic(data, real=functools.partial(_real_cub, source, data_dir), synthetic=birds)
 
 
-def real(source, data_dir) -> Data:
+def _real_cub(source, data_dir) -> Data:
     """CUB as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.is_dir():
         raise DataError(f'`source={source}` is not a folder')
-    splits = preparing.load(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=fetch)
+    splits = load_prepared(CubFeatures, source=[path] if path else None, data_dir=data_dir, fetch=_fetch_cub)
     return Data('CUB-200-2011', False, **splits)
 
 
-def fetch(root: pathlib.Path) -> preparing.Paths:
+def _fetch_cub(root: pathlib.Path) -> Paths:
     raise Missing(f'CUB features are not prepared in {root} and have no public address; give yours as `source`')
 
 
-class CubFeatures(preparing.Builder):
+class CubFeatures(Builder):
     """One record per class."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -57,7 +59,7 @@ class CubFeatures(preparing.Builder):
     }
 
     def _split_generators(self, dl_manager):
-        source = cub_sources.read_source(self.source[0])
+        source = read_cub_form(self.source[0])
         counts = ', '.join(f'{split} {len(names)} classes' for split, names in source.division.items())
         announce(f'CUB: {counts}; {source.form} in {self.source[0]}')
         if tuple(map(len, source.division.values())) != CLASSES:
@@ -68,14 +70,14 @@ class CubFeatures(preparing.Builder):
     def _generate_examples(self, source: cub_sources.Birds, names: list[str]) -> Iterator[tuple[str, dict]]:
         for name in names:
             where = f'{self.source[0]}: class {name!r}'
-            with reading(where, 'cannot be read'):
+            with reading_format(where, 'cannot be read'):
                 items = np.ascontiguousarray(source.features(name), np.float32)
             self.shape = self.shape or items.shape[1:]
-            check_features(items, self.shape, where)
+            _check_cub_features(items, self.shape, where)
             yield name, {'name': name, 'items': items, 'attributes': source.attributes[name]}
 
 
-def check_features(items: np.ndarray, shape: tuple[int, int], where: str) -> None:
+def _check_cub_features(items: np.ndarray, shape: tuple[int, int], where: str) -> None:
     """All features are there, and of one shape [crops, D]."""
     if not len(items):
         raise DataError(f'{where} has no images; complete the source or take the class out of the lists')

@@ -13,13 +13,12 @@ import numpy as np
 
 from protojax.datasets import Data, Split
 from protojax.datasets.sources import announce
-from protojax.errors import DataError
-from protojax.images import Form, Found, are_drawings, find_images, read_images
+from protojax.errors import DataError, printable
+from protojax.images import FoundImages, ImageForm, are_drawings, find_images, read_images
 
 SPLITS = {'train': 'train', 'val': 'validation', 'valid': 'validation', 'validation': 'validation', 'test': 'test'}
 KINDS = ('auto', 'drawings', 'photos')
 SIZES = {'drawings': (28, 28, 1), 'photos': (84, 84, 3)}  # as in the paper
-LOOKED_AT = 64  # images from which is told what kind they are
 AT_ONCE = 1024  # files
 LEAST = 2  # classes of a split, where there are enough
 MOST_PADDING = 1 << 31  # bytes
@@ -27,39 +26,40 @@ MOST_PADDING = 1 << 31  # bytes
 Classes = dict[str, list[pathlib.Path]]  # files by class
 
 
-def load(
+def load_folder(
     source: str | os.PathLike,
     *,
-    form: Form | None = None,
+    form: ImageForm | None = None,
     kind: str = 'auto',
     image_size: int = 0,
     ink: str = 'auto',
-    shares: Sequence[float] = (0.64, 0.16, 0.2),
+    split: Sequence[float] = (0.64, 0.16, 0.2),
     seed: int = 0,
 ) -> Data:
     """The images of a folder in memory, uint8 [classes, images, height, width, channels].
 
     form: what images are to be made; else `kind` says whether they are 'drawings', of one channel, or 'photos', in
     colour ('auto' finds out), and `image_size` their side in pixels.
-    shares: of the classes in train, validation and test, where the folder does not tell; `seed` draws them.
+    split: shares of the classes in train, validation and test, where the folder does not tell; `seed` draws them.
     """
     source = pathlib.Path(source).expanduser()
-    splits = find_splits(source, shares, seed)
-    form = form or chosen_form([path for own in splits['train'].values() for path in own], kind, image_size)
+    splits = find_folder_splits(source, split, seed)
+    form = form or _folder_form([path for own in splits['train'].values() for path in own], kind, image_size)
     counts = ', '.join(f'{name} {len(classes)}' for name, classes in splits.items())
     height, width, channels = form.item_shape
     announce(f'{source}: classes {counts}; {"drawings" if channels == 1 else "colour images"} of {width}x{height}')
-    return Data(title(source, splits), False, **{name: read(own, form, ink) for name, own in splits.items()})
+    found = {name: _read_folder(own, form, ink) for name, own in splits.items()}
+    return Data(_folder_title(source, splits), False, **found)
 
 
-def find_splits(source: pathlib.Path, shares: Sequence[float], seed: int) -> dict[str, Classes]:
+def find_folder_splits(source: pathlib.Path, shares: Sequence[float], seed: int) -> dict[str, Classes]:
     """The files of train, validation and test."""
     if not source.is_dir():
-        raise DataError(f'source={source} is no folder; give one with a folder of images for each class')
-    return divide(by_split(find_images(source), source), shares, seed)
+        raise DataError(f'`source={source}` is no folder; give one with a folder of images for each class')
+    return _divide_folder(_folder_files_by_split(find_images(source), source), shares, seed)
 
 
-def by_split(found: Found, source: pathlib.Path) -> dict[str, Classes]:
+def _folder_files_by_split(found: FoundImages, source: pathlib.Path) -> dict[str, Classes]:
     """Files by split and class; the split is '' where no folder names it."""
     if found.empty:
         raise DataError(f'{source / found.empty[0]} has no PNG, JPEG or WebP images; put some there or remove it')
@@ -82,20 +82,20 @@ def by_split(found: Found, source: pathlib.Path) -> dict[str, Classes]:
     return splits
 
 
-def divide(splits: Mapping[str, Classes], shares: Sequence[float], seed: int) -> dict[str, Classes]:
+def _divide_folder(splits: Mapping[str, Classes], shares: Sequence[float], seed: int) -> dict[str, Classes]:
     """Train, validation and test classes: as given, or drawn. Validation classes are taken from train if need be."""
     if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-        raise DataError(f'split={",".join(map(str, shares))} must be three shares above 0 that add up to 1')
+        raise DataError(f'`split={",".join(map(str, shares))}` must be three shares above 0 that add up to 1')
     if '' in splits:
-        return drawn(splits[''], dict(zip(('train', 'validation', 'test'), shares, strict=True)), seed)
+        return _draw_folder_splits(splits[''], dict(zip(('train', 'validation', 'test'), shares, strict=True)), seed)
     if 'validation' in splits:
         return {name: splits[name] for name in ('train', 'validation', 'test')}
     known = shares[0] + shares[1]
     parts = {'train': shares[0] / known, 'validation': shares[1] / known}
-    return {**drawn(splits['train'], parts, seed), 'test': splits['test']}
+    return {**_draw_folder_splits(splits['train'], parts, seed), 'test': splits['test']}
 
 
-def drawn(classes: Classes, shares: Mapping[str, float], seed: int) -> dict[str, Classes]:
+def _draw_folder_splits(classes: Classes, shares: Mapping[str, float], seed: int) -> dict[str, Classes]:
     """Classes divided by chance, the same way for the same names and seed."""
     if len(classes) < LEAST * len(shares):
         raise DataError(
@@ -113,18 +113,17 @@ def drawn(classes: Classes, shares: Mapping[str, float], seed: int) -> dict[str,
     return {part: {names[k]: classes[names[k]] for k in sorted(own)} for part, own in zip(sizes, parts, strict=True)}
 
 
-def chosen_form(paths: Sequence[pathlib.Path], kind: str, image_size: int) -> Form:
+def _folder_form(paths: Sequence[pathlib.Path], kind: str, image_size: int) -> ImageForm:
     """What images are made of the files."""
     if kind not in KINDS:
-        raise DataError(f'kind={kind} is unknown; choose {", ".join(KINDS)}')
+        raise DataError(f'`kind={kind}` is unknown; choose {", ".join(KINDS)}')
     if kind == 'auto':
-        step = max(1, len(paths) // LOOKED_AT)
-        kind = 'drawings' if are_drawings(paths[::step][:LOOKED_AT]) else 'photos'
+        kind = 'drawings' if are_drawings(paths) else 'photos'
     height, width, channels = SIZES[kind]
-    return Form((image_size or height, image_size or width, channels))
+    return ImageForm((image_size or height, image_size or width, channels))
 
 
-def read(classes: Classes, form: Form, ink: str) -> Split:
+def _read_folder(classes: Classes, form: ImageForm, ink: str) -> Split:
     """The images of classes; a file that cannot be read is named and left out."""
     most = max(map(len, classes.values()))
     size, images = int(np.prod(form.item_shape)), sum(map(len, classes.values()))
@@ -148,13 +147,13 @@ def read(classes: Classes, form: Form, ink: str) -> Split:
     return Split(items, counts, tuple(classes))
 
 
-def title(source: pathlib.Path, splits: Mapping[str, Classes]) -> str:
+def _folder_title(source: pathlib.Path, splits: Mapping[str, Classes]) -> str:
     """A name that is another one if the classes or their files are."""
     digest = hashlib.sha256()
     for split, classes in splits.items():
         for name, paths in classes.items():
-            digest.update(f'{split} {name}\n'.encode())
+            digest.update(os.fsencode(f'{split} {name}\n'))
             for path in paths:
                 digest.update(os.fsencode(f'{path.name} {path.stat().st_size}\n'))
     images = sum(len(own) for classes in splits.values() for own in classes.values())
-    return f'{source.resolve().name} ({images} images, {digest.hexdigest()[:8]})'
+    return f'{printable(source.resolve().name)} ({images} images, {digest.hexdigest()[:8]})'

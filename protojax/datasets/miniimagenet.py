@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import Data, preparing
+from protojax.datasets import Data
+from protojax.datasets.preparing import Builder, Paths, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
-from protojax.datasets.sources.miniimagenet_files import open_source
+from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.datasets.sources.miniimagenet_forms import Classes
 from protojax.datasets.synthetic.shapes import shapes
 from protojax.errors import DataError, Missing
@@ -22,7 +23,7 @@ from protojax.errors import DataError, Missing
 CLASSES = {'train': 64, 'validation': 16, 'test': 20}
 
 
-def load(
+def load_miniimagenet(
     *,
     data: str = 'auto',
     source: str | os.PathLike | None = None,
@@ -34,25 +35,26 @@ def load(
     data: 'real', 'synthetic' (coloured shapes) or 'auto', which is synthetic where no real data were given.
     source: folder, archive, folder of archives or pickle to prepare from; afterwards it is not needed.
     """
-    found = preparing.choose(data, real=functools.partial(real, source, data_dir, splits), synthetic=shapes)
+    load_real = functools.partial(_real_miniimagenet, source, data_dir, splits)
+    found = prepared_or_synthetic(data, real=load_real, synthetic=shapes)
     return found._replace(**{name: None for name in CLASSES if name not in splits})
 
 
-def real(source, data_dir, splits: Sequence[str]) -> Data:
+def _real_miniimagenet(source, data_dir, splits: Sequence[str]) -> Data:
     """miniImageNet as prepared, or prepared now from source."""
     path = pathlib.Path(source).expanduser() if source else None
     if path and not path.exists():
         raise DataError(f'`source={source}` does not exist')
     paths = [path] if path else None
-    found = preparing.load(MiniImageNet, source=paths, data_dir=data_dir, fetch=fetch, wanted=splits)
+    found = load_prepared(MiniImageNet, source=paths, data_dir=data_dir, fetch=_fetch_miniimagenet, wanted=splits)
     return Data('miniImageNet', False, *(found.get(name) for name in CLASSES))
 
 
-def fetch(root: pathlib.Path) -> preparing.Paths:
+def _fetch_miniimagenet(root: pathlib.Path) -> Paths:
     raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours as `source`')
 
 
-class MiniImageNet(preparing.Builder):
+class MiniImageNet(Builder):
     """One record per class."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -60,9 +62,9 @@ class MiniImageNet(preparing.Builder):
 
     def download_and_prepare(self, **kwargs):
         """As of every builder; the source is opened once and stays open until the last image is read."""
-        with open_source(self.source[0]) as (self.classes, place):
-            check_classes(self.classes, self.source[0])
-            announce(f'miniImageNet: {", ".join(map(describe, self.classes, self.classes.values()))}; {place}')
+        with open_miniimagenet_files(self.source[0]) as (self.classes, place):
+            check_miniimagenet_classes(self.classes, self.source[0])
+            announce(f'miniImageNet: {", ".join(map(_describe_split, self.classes, self.classes.values()))}; {place}')
             super().download_and_prepare(**kwargs)
         self.classes = {}  # let go of the source's memory, before the records are read
 
@@ -74,7 +76,7 @@ class MiniImageNet(preparing.Builder):
             yield name, {'name': name, 'items': own.images()}
 
 
-def check_classes(splits: dict[str, Classes], source) -> None:
+def check_miniimagenet_classes(splits: dict[str, Classes], source) -> None:
     """A class lies in one split, and a split has all its classes: results on others are not comparable."""
     owner = {}
     for split, classes in splits.items():
@@ -88,7 +90,7 @@ def check_classes(splits: dict[str, Classes], source) -> None:
                 raise DataError(f'{source}: class {name!r} is in both {owner[name]} and {split}; take it out of one')
 
 
-def describe(split: str, classes: Classes) -> str:
+def _describe_split(split: str, classes: Classes) -> str:
     """'train 64 classes of 150 images', for the user to see what there is."""
     counts = sorted({own.count for own in classes.values()})
     return f'{split} {len(classes)} classes of {"-".join(map(str, counts[:: max(1, len(counts) - 1)]))} images'

@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from protojax.datasets import Data, Split, preparing
+from protojax.datasets import Data, Split
 from protojax.datasets.formats.pictures import read_picture
+from protojax.datasets.preparing import Builder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
-from protojax.datasets.sources.downloads import Remote, download
+from protojax.datasets.sources.downloads import RemoteFile, download
 from protojax.datasets.sources.files import Files, open_files
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import DataError
@@ -42,7 +43,7 @@ DRAWINGS = 20
 HALVES = ('images_background', 'images_evaluation')
 ADDRESS = 'https://github.com/brendenlake/omniglot/raw/master/python/'
 REMOTES = tuple(
-    Remote(f'{ADDRESS}{half}.zip', size, sha256)
+    RemoteFile(f'{ADDRESS}{half}.zip', size, sha256)
     for half, size, sha256 in (
         (HALVES[0], 9464212, 'ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640'),
         (HALVES[1], 6462886, '1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee'),
@@ -53,7 +54,7 @@ FILTERS = {'antialias': Image.Resampling.BOX, 'nearest': Image.Resampling.NEARES
 CHARACTER = re.compile(r'[^/]+/character\d\d', re.IGNORECASE)
 
 
-def load(
+def load_omniglot(
     *,
     data: str = 'auto',
     source: str | os.PathLike | None = None,
@@ -69,16 +70,16 @@ def load(
     """
     if resize not in FILTERS:
         raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
-    load_real = functools.partial(real, source, data_dir, resize)
-    found = preparing.choose(data, real=load_real, synthetic=functools.partial(handwriting, seed))
+    load_real = functools.partial(_real_omniglot, source, data_dir, resize)
+    found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
     return found._replace(**{name: rotated(getattr(found, name)) for name in SPLITS}) if rotations else found
 
 
-def real(source, data_dir, resize: str) -> Data:
+def _real_omniglot(source, data_dir, resize: str) -> Data:
     """Omniglot as prepared, or prepared now from source or the network."""
-    splits = preparing.load(
+    splits = load_prepared(
         functools.partial(OmniglotCharacters, config=resize),
-        source=find_halves(pathlib.Path(source).expanduser()) if source else None,
+        source=_find_omniglot_halves(pathlib.Path(source).expanduser()) if source else None,
         data_dir=data_dir,
         fetch=lambda root: [download(remote, root / 'downloads' / 'omniglot') for remote in REMOTES],
     )
@@ -93,14 +94,14 @@ def rotated(split: Split) -> Split:
     return Split(turned.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names)
 
 
-class Character(NamedTuple):
+class OmniglotCharacter(NamedTuple):
     """Where the drawings of a character are."""
 
     path: pathlib.Path  # a folder or an archive
     files: list[str]
 
 
-class OmniglotCharacters(preparing.Builder):
+class OmniglotCharacters(Builder):
     """One record per character, unlike TFDS's own omniglot with one per drawing."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -109,33 +110,35 @@ class OmniglotCharacters(preparing.Builder):
     alphabets = ALPHABETS
 
     def _split_generators(self, dl_manager):
-        found = inventory(self.source)
-        check_completeness(found, self.alphabets, self.source)
-        names = {split: [name for name in expected(self.alphabets) if split_of(name) == split] for split in SPLITS}
-        return {split: self._generate_examples({n: found[n] for n in names[split]}) for split in SPLITS}
+        found = _omniglot_inventory(self.source)
+        _check_omniglot_completeness(found, self.alphabets, self.source)
+        splits = {split: {} for split in SPLITS}
+        for name in expected_characters(self.alphabets):
+            splits[split_of_character(name)][name] = found[name]
+        return {split: self._generate_examples(characters) for split, characters in splits.items()}
 
-    def _generate_examples(self, characters: Mapping[str, Character]) -> Iterator[tuple[str, dict]]:
+    def _generate_examples(self, characters: Mapping[str, OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
         for path in self.source:
             with open_files(path) as files:
                 for name, character in characters.items():
                     if character.path == path:
-                        drawings = [shrink(files, file, self.builder_config.name) for file in character.files]
+                        drawings = [_shrink_drawing(files, file, self.builder_config.name) for file in character.files]
                         yield name, {'name': name, 'items': np.stack(drawings)}
 
 
-def shrink(files: Files, name: str, resize: str) -> np.ndarray:
+def _shrink_drawing(files: Files, name: str, resize: str) -> np.ndarray:
     """A drawing, 105x105 with ink = 0 in its file -> uint8 [28, 28] with ink = 255."""
     contents = files.read(name, LONGEST)
     drawing = read_picture(contents, files.path / name, size=(105, 105), mode='L', formats=('PNG',))
     return 255 - np.asarray(drawing.resize((28, 28), FILTERS[resize]))
 
 
-def expected(alphabets: Mapping[str, int]) -> list[str]:
+def expected_characters(alphabets: Mapping[str, int]) -> list[str]:
     """Names of all characters: 'Korean/character03'."""
     return [f'{alphabet}/character{n:02}' for alphabet, count in alphabets.items() for n in range(1, count + 1)]
 
 
-def split_of(character: str) -> str:
+def split_of_character(character: str) -> str:
     """The official split, which goes by alphabets but for four characters of Gurmukhi."""
     alphabet = character.split('/')[0]
     if alphabet in TEST or character in TEST_CHARACTERS:
@@ -143,7 +146,7 @@ def split_of(character: str) -> str:
     return 'validation' if alphabet in VALIDATION else 'train'
 
 
-def find_halves(source: pathlib.Path) -> list[pathlib.Path]:
+def _find_omniglot_halves(source: pathlib.Path) -> list[pathlib.Path]:
     """The two halves, folders or archives: in the folder `source`, beside the one that it names, or in one archive."""
     if not os.path.exists(source):
         raise DataError(f'`source={source}` does not exist')
@@ -157,7 +160,7 @@ def find_halves(source: pathlib.Path) -> list[pathlib.Path]:
     return [source if source in paths else paths[0] for paths in places]
 
 
-def inventory(paths: Sequence[pathlib.Path]) -> dict[str, Character]:
+def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, OmniglotCharacter]:
     """The characters below paths by name; all else, such as notes and hidden files, is passed over."""
     found = {}
     for path in paths:
@@ -165,24 +168,24 @@ def inventory(paths: Sequence[pathlib.Path]) -> dict[str, Character]:
             for file in files.names:
                 name = '/'.join(file.split('/')[-3:-1])
                 if CHARACTER.fullmatch(name) and file.lower().endswith('.png'):
-                    character = found.setdefault(name, Character(path, []))
+                    character = found.setdefault(name, OmniglotCharacter(path, []))
                     if character.path == path:  # not a copy in another archive
                         character.files.append(file)
     return found
 
 
-def check_completeness(
-    found: Mapping[str, Character], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
+def _check_omniglot_completeness(
+    found: Mapping[str, OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
 ) -> None:
     """DataError if a character is missing; a line if drawings are."""
-    missing = [name for name in expected(alphabets) if name not in found]
+    missing = [name for name in expected_characters(alphabets) if name not in found]
     if missing:
         wholly = [alphabet for alphabet in alphabets if not any(name.startswith(f'{alphabet}/') for name in found)]
         names = [f'all of {a}' for a in wholly] + [name for name in missing if name.split('/')[0] not in wholly]
         few = ', '.join(names[:4] + ['...'] * (len(names) > 4))
         where = ' and '.join(map(str, paths))
         raise DataError(f'{where} lack {len(missing)} characters ({few}); get the whole data set')
-    lacking = [name for name in expected(alphabets) if len(found[name].files) < DRAWINGS]
+    lacking = [name for name in expected_characters(alphabets) if len(found[name].files) < DRAWINGS]
     if lacking:
         drawings = sum(DRAWINGS - len(found[name].files) for name in lacking)
         announce(f'{drawings} drawings are missing, of {len(lacking)} characters ({lacking[0]} the first)')

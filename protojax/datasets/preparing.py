@@ -1,8 +1,8 @@
 """Data are prepared once by a TFDS builder, as array_record files that need no TensorFlow, and afterwards read whole.
 
 A builder is made with `source` (the paths that it reads) and stores one record per class: `name`, `items` and, where
-classes have them, `attributes`. `load` takes what was prepared before; else it prepares from the source, or from what
-`fetch` brings.
+classes have them, `attributes`. `load_prepared` takes what was prepared before; else it prepares from the source, or
+from what `fetch` brings.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 Make = Callable[..., Builder]  # of data_dir and source
 
 
-def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]) -> Data:
+def prepared_or_synthetic(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]) -> Data:
     """The data set that `data` asks for: 'auto' takes the stand-in where there are no real data."""
     if data not in ('auto', 'real', 'synthetic'):
         raise DataError(f'`data={data}` is unknown; choose auto, real or synthetic')
@@ -65,7 +65,7 @@ def choose(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]
         return stand_in
 
 
-def load(
+def load_prepared(
     make: Make,
     *,
     source: Paths | None,
@@ -80,29 +80,30 @@ def load(
     if '://' in str(data_dir):
         raise DataError(f'`data_dir={data_dir}` is not a folder of this machine; choose one that is')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
-    mark = fingerprint(source) if source else None
-    folder = builder_folder(make, root)
-    splits, damage = read(make, root, folder, mark, wanted)
+    mark = _fingerprint_of_source(source) if source else None
+    folder = _builder_folder(make, root)
+    splits, damage = _read_prepared(make, root, folder, mark, wanted)
     if splits is None:
-        with writing(folder):
-            source = source or fetch_again(fetch, root, folder, damage)
-            with alone(folder.parent):
-                splits, damage = read(make, root, folder, mark, wanted)  # another process may just have prepared them
+        with _writing_prepared(folder):
+            source = source or _fetch_again(fetch, root, folder, damage)
+            with _preparing_alone(folder.parent):
+                # Another process may just have prepared them.
+                splits, damage = _read_prepared(make, root, folder, mark, wanted)
                 if splits is None:
-                    prepare(make, source, folder)
-                    splits, damage = read(make, root, folder, None, wanted)
+                    _prepare(make, source, folder)
+                    splits, damage = _read_prepared(make, root, folder, None, wanted)
     if splits is None:
         raise DataError(f'{folder} cannot be read back ({damage}); remove it, or choose another `data_dir`')
     return splits
 
 
-def builder_folder(make: Make, root: pathlib.Path) -> pathlib.Path:
+def _builder_folder(make: Make, root: pathlib.Path) -> pathlib.Path:
     """Where a builder keeps its records below root; asked of one elsewhere, as damaged records stop a builder."""
     nowhere = pathlib.Path(os.devnull)
     return root / pathlib.Path(make(data_dir=nowhere, source=None).data_dir).relative_to(nowhere)
 
 
-def read(
+def _read_prepared(
     make: Make, root: pathlib.Path, folder: pathlib.Path, mark: str | None, wanted: Sequence[str] | None
 ) -> tuple[dict[str, Split] | None, str]:
     """The wanted splits, or None and what is wrong with them: '' if none are there, or of another source than mark."""
@@ -116,12 +117,12 @@ def read(
         if not sources:
             return None, 'it names no splits'
         names = [name for name in sources if wanted is None or name in wanted]
-        return {name: stack([sources[name][k] for k in range(len(sources[name]))]) for name in names}, ''
+        return {name: _stack_prepared([sources[name][k] for k in range(len(sources[name]))]) for name in names}, ''
     except Exception as error:  # array_record, protobuf and TFDS have no error in common
         return None, first_line(error)
 
 
-def stack(records: list[dict]) -> Split:
+def _stack_prepared(records: list[dict]) -> Split:
     """Classes by name, padded to the size of the largest: n x {name, items [m, ...]} -> Split. Empties the list."""
     records.sort(key=lambda record: record['name'])
     counts = np.array([len(record['items']) for record in records], np.int32)
@@ -134,14 +135,14 @@ def stack(records: list[dict]) -> Split:
     return Split(items, counts, names, attributes)
 
 
-def prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
+def _prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
     """Write the records of source beside folder, then move them into place: folder is never half there."""
     announce(f'preparing {folder} from {", ".join(map(str, source))} (once)')
     start = time.monotonic()
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as place:
-        mark = fingerprint(source)  # before reading, so that a source that changes meanwhile is read again
+        mark = _fingerprint_of_source(source)  # before reading, so that a source that changes meanwhile is read again
         builder = make(data_dir=pathlib.Path(place), source=source)
         with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints sizes that it does not know
             builder.download_and_prepare()
@@ -153,7 +154,7 @@ def prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:
     announce(f'prepared in {time.monotonic() - start:.0f} s')
 
 
-def fetch_again(fetch: Fetch, root: pathlib.Path, folder: pathlib.Path, damage: str) -> Paths:
+def _fetch_again(fetch: Fetch, root: pathlib.Path, folder: pathlib.Path, damage: str) -> Paths:
     """What fetch brings. Damaged data are an error and not Missing: whoever had real data wants no stand-in."""
     try:
         return fetch(root)
@@ -163,7 +164,7 @@ def fetch_again(fetch: Fetch, root: pathlib.Path, folder: pathlib.Path, damage: 
         raise
 
 
-def fingerprint(paths: Paths) -> str:
+def _fingerprint_of_source(paths: Paths) -> str:
     """Digest of the names, sizes and times of change of paths and of all files below them."""
     digest = hashlib.sha256()
     for path in map(os.path.abspath, paths):
@@ -175,7 +176,7 @@ def fingerprint(paths: Paths) -> str:
 
 
 @contextlib.contextmanager
-def writing(folder: pathlib.Path) -> Iterator[None]:
+def _writing_prepared(folder: pathlib.Path) -> Iterator[None]:
     """Failures to write below folder, such as a full disk, as DataError."""
     try:
         yield
@@ -186,7 +187,7 @@ def writing(folder: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(place: pathlib.Path) -> Iterator[None]:
+def _preparing_alone(place: pathlib.Path) -> Iterator[None]:
     """One process at a time prepares in place, the next finds the data ready; what a killed one left is removed."""
     place.mkdir(parents=True, exist_ok=True)
     with open(place / '.lock', 'a') as file:

@@ -40,6 +40,12 @@ def initialize(encoder: nn.Module, key: jax.Array, item_shape: Sequence[int]) ->
     return variables.get('params', {}), variables.get('batch_stats', {})
 
 
+def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = None) -> tuple[Any, Any]:
+    """Shapes of an encoder's parameters and statistics, without computing them -> params, batch_stats."""
+    shape = tuple(item_shape or encoder.item_shape)
+    return jax.eval_shape(lambda key: initialize(encoder, key, shape), jax.random.key(0))
+
+
 def encode(
     encoder: nn.Module,
     params: Any,
@@ -53,7 +59,7 @@ def encode(
 
     In training the statistics of the batch normalise it; with `axis_name` the batch is spread over that axis.
     """
-    check_items(encoder, items)
+    check_encoder_items(encoder, items)
     variables = {'params': params, 'batch_stats': batch_stats}
     if not train:
         return encoder.apply(variables, items), batch_stats
@@ -61,7 +67,7 @@ def encode(
     return embeddings, updated.get('batch_stats', {})
 
 
-def check_items(encoder: nn.Module, items: ArrayLike) -> None:
+def check_encoder_items(encoder: nn.Module, items: ArrayLike) -> None:
     """Raise ValueError for items that the encoder would embed without complaint but not as they are meant."""
     expected = getattr(encoder, 'item_shape', None)
     if expected is None:

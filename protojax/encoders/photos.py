@@ -96,14 +96,14 @@ class EfficientNetLite(nn.Module):
     def __call__(self, images, *, train=False, axis_name=None):
         x = ((images.astype(jnp.float32) - 127) / 128).astype(self.dtype)
         x = _relu6(nn.Conv(STEM, (3, 3), (2, 2), dtype=self.dtype, name='stem')(x))
-        for number, block in enumerate(blocks(self.width, self.depth)):
+        for number, block in enumerate(photo_blocks(self.width, self.depth)):
             x = Block(*block, self.products, self.dtype, name=f'block{number}')(x)
         x = _relu6(nn.Conv(HEAD, (1, 1), dtype=self.dtype, name='head')(x))
         x = x.astype(jnp.promote_types(self.dtype, jnp.float32)).mean((1, 2))
         return x * (self.scale * lax.rsqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), 1e-12)))
 
 
-def blocks(width, depth):
+def photo_blocks(width, depth):
     """Kernel size, stride, expansion and channels of every block."""
     found = []
     for number, (repeats, size, stride, expansion, channels) in enumerate(STAGES):

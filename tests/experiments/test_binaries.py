@@ -11,15 +11,15 @@ pytestmark = pytest.mark.slow
 ERRORS = {
     'zero': (['--way=0'], '--way=0 is too small'),
     'negative': (['--query=-3'], '--query=-3 is too small'),
-    'unknown value': (['--distance=taxi'], 'distance'),
-    'unknown flag': (['--wya=5'], "'wya'"),
+    'unknown value': (['--distance=taxi'], '--distance=taxi must be one of euclidean|cosine'),
+    'unknown flag': (['--wya=5'], '--wya is unknown (did you mean --way?); see --help'),
     'no flag': (['way=5'], "'way=5' is no flag"),
-    'not a number': (['--way=many'], '--way=many'),
+    'not a number': (['--way=many'], '--way=many must be a whole number; see --help'),
     'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
     'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
     'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
     'no such weights': (['--weights=none', '--source=/no/such/folder'], 'there are no weights none'),  # before the data
-    'pictures': (['--pictures=perhaps'], 'pictures'),
+    'pictures': (['--pictures=perhaps'], '--pictures=perhaps must be one of on|off; see --help'),
     'no place to write': (['--data=synthetic', '--workdir=/dev/null/run'], 'choose another --workdir'),
 }
 

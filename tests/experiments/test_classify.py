@@ -2,17 +2,24 @@
 
 import csv
 import json
+import os
+import re
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import classify
-from experiments.classify import ClassifyConfig
-from experiments.reporting import prediction_page, predictions
+from experiments.classify import ClassifyConfig, run_classify
+from experiments.reporting.confusion import confusion_figure, confusion_line, confusion_matrix, most_confused
+from experiments.reporting.prediction_page import thumbnails_for_page
+from experiments.reporting.predictions import prediction_summary
 from experiments.running.config import ConfigError
+from protojax.class_files import save_classes
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import WeightsError
+from protojax.known_classes import known_classes
+from protojax.pretrained import load_pretrained
 
 NAMES = ('<b>bold</b>', 'a&b', 'unknown', 'ß "q"', '日本', 'plain')  # as strange as file systems allow
 STRANGER = 'stranger'
@@ -41,7 +48,7 @@ def folder(tmp_path_factory):
 
 def run(folder, *more, **flags):
     defaults = {'support': str(folder / 'support'), 'query': str(folder / 'query'), 'output': str(folder / 'out')}
-    return classify.classify(ClassifyConfig(**{**defaults, **flags}), list(more))
+    return run_classify(ClassifyConfig(**{**defaults, **flags}), list(more))
 
 
 def test_from_folders_to_predictions(folder, tmp_path, capsys):
@@ -67,8 +74,32 @@ def test_from_folders_to_predictions(folder, tmp_path, capsys):
 
     page = (tmp_path / 'page.html').read_text()
     assert '<b>bold' not in page and '&lt;b&gt;bold&lt;/b&gt;' in page and 'a&b' not in page and '日本' in page
-    assert page.count('<tr><td>') == 42 and page.count('src="data:image/jpeg;base64,') == 42
+    assert len(re.findall('<tr[^>]*><td>', page)) == 42 and page.count('src="data:image/jpeg;base64,') == 42
     assert '<script' not in page and 'http' not in page
+    fine = [answer['best'][0][0] == answer['class'] and not answer['unknown'] for answer in found]
+    assert 0 < page.count('<tr class="fine">') == sum(fine) < 42
+
+
+HOSTILE_NAMES = (b'\x1b]0;owned\x07\xff', b'$\\frac{$<script>')  # for terminals, as UTF-8, for Matplotlib and browsers
+
+
+def test_names_that_are_hostile_or_no_text(folder, tmp_path, capsys):
+    for kind in ('support', 'query'):
+        for name, own in zip(HOSTILE_NAMES, ('plain', '日本'), strict=True):
+            shutil.copytree(folder / kind / own, tmp_path / kind / os.fsdecode(name))
+    os.mkfifo(tmp_path / 'query' / 'pipe\x1b[2J.png')
+    (tmp_path / 'query' / 'zero.png').symlink_to('/dev/zero')
+    (tmp_path / 'query' / 'around').symlink_to('..')
+    (tmp_path / 'query' / '\x1b[2J.txt').touch()
+    saved = tmp_path / 'classes.safetensors'
+    found = run(tmp_path, page=True, save=str(saved), weights='omniglot-60way-5shot')
+    assert len(found) == 12
+    assert all(line.isprintable() for text in capsys.readouterr() for line in text.splitlines())
+    for name in ('page.html', 'predictions.csv', 'predictions.json'):
+        assert r'\udcff' in (tmp_path / 'out' / name).read_text()
+    assert '<script' not in (tmp_path / 'out' / 'page.html').read_text()
+    again = run(tmp_path, support='', classifier=str(saved), weights='omniglot-60way-5shot')
+    assert [answer['best'] for answer in again] == [answer['best'] for answer in found]
 
 
 def test_single_files_and_no_folders_of_classes(folder, tmp_path, capsys):
@@ -96,6 +127,13 @@ def test_classes_are_saved_and_added_to(folder, tmp_path):
         run(folder, support='', classifier=str(saved))
     grown = run(folder, classifier=str(saved), weights=weights, output=str(tmp_path))
     assert {name for answer in grown for name, _ in answer['best']} == set(NAMES)
+
+
+def test_classes_of_other_dimensions_under_the_right_name(tmp_path, folder):
+    digest = load_pretrained('omniglot-60way-5shot').description['digest']
+    save_classes(tmp_path / 'c.safetensors', known_classes(np.eye(3), [0, 1, 2], 'abc'), encoder=digest)
+    with pytest.raises(WeightsError, match='not of embeddings by these weights'):
+        run(folder, support='', classifier=str(tmp_path / 'c.safetensors'), weights='omniglot-60way-5shot')
 
 
 def test_what_is_unknown_can_be_told(folder, tmp_path):
@@ -159,18 +197,25 @@ def test_a_class_may_be_called_unknown():
         {'class': 'b', 'best': [['unknown', 0.9]], 'unknown': False},
         {'class': 'elsewhere', 'best': [['b', 0.9]], 'unknown': True},
     ]
-    matrix = predictions.confusion_matrix(found, ('b', 'unknown'))
+    matrix = confusion_matrix(found, ('b', 'unknown'))
     np.testing.assert_array_equal(matrix, [[0, 1, 0], [0, 1, 1]])
-    told = predictions.summary(found, ('b', 'unknown'))
+    told = prediction_summary(found, ('b', 'unknown'))
     assert told['queries'] == 3 and told['strangers_found'] == 100
     np.testing.assert_allclose([told['accuracy'], told['false_alarms']], [200 / 3, 100 / 3])
 
 
-def test_many_classes_have_a_matrix_without_names():
-    names = [str(number) for number in range(300)]
-    figure = predictions.confusion_figure(np.eye(300, 301, dtype=int), names, 'many')
-    assert not figure.axes[0].texts
+def test_the_picture_of_many_classes_shows_those_that_are_confused_most():
+    names = [f'class {number}' for number in range(300)]
+    matrix = 9 * np.eye(300, 301, dtype=int)
+    matrix[7, 250], matrix[299, 300], matrix[8, 9] = 5, 4, 1
+    part, rows, columns = most_confused(matrix, names)
+    assert {'class 7', 'class 250', 'class 299', 'class 8', 'class 9'} < set(rows) and len(rows) == 40
+    assert part[rows.index('class 7'), columns.index('class 250')] == 5
+    assert part[rows.index('class 299'), columns.index('unknown')] == 4
+    np.testing.assert_array_equal(part.sum(1), [matrix[names.index(name)].sum() for name in rows])
+    assert len(confusion_figure(matrix, names, 'many').axes[0].get_xticklabels()) == 42
+    assert confusion_line(matrix, names, 1) == 'mistaken most often: class 7 for class 250 (5 of 14)'
 
 
 def test_an_image_that_is_gone_has_no_thumbnail(tmp_path):
-    assert prediction_page.thumbnails([tmp_path / 'gone.png']) == ['']
+    assert thumbnails_for_page([tmp_path / 'gone.png']) == ['']

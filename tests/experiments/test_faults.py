@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 import tiny
 
-from experiments import faults
-from experiments.running import driver
-from experiments.running.fitting import Diverged, fresh_fit, make_optimizer
+from experiments.faults.comparing import compare_workdirs
+from experiments.faults.kills import kill_repeatedly, unfinished_when_killed
+from experiments.faults.others import damaged_metrics, failed_in_one_line
+from experiments.faults.runs import command_of_run, data_dir_of_run, finish_run, start_run
+from experiments.running.driver import run_experiment
+from experiments.running.fitting import Diverged, fitting_optimizer, fresh_fit
 from experiments.running.workdir import Metrics, WorkdirError
 from protojax.checkpoints import Checkpoints
 from protojax.errors import CheckpointError
@@ -35,7 +38,7 @@ def command(tmp_path_factory):
 def peace(command, tmp_path_factory):
     """The workdir of such a run that nothing happened to."""
     workdir = tmp_path_factory.mktemp('peace')
-    faults.finish(command, workdir)
+    finish_run(command, workdir)
     return workdir
 
 
@@ -44,7 +47,7 @@ def finished(tmp_path_factory):
     """The workdir of a run in this process, which keeps what it compiles as well."""
     workdir = tmp_path_factory.mktemp('finished')
     jax.config.update('jax_compilation_cache_dir', str(tmp_path_factory.mktemp('compiled')))
-    driver.run(config(workdir), tiny.EXPERIMENT)
+    run_experiment(config(workdir), tiny.EXPERIMENT)
     yield workdir
     jax.config.update('jax_compilation_cache_dir', None)
 
@@ -91,13 +94,24 @@ def test_killed_at_awkward_moments(command, peace, tmp_path):
         ended = run(command, tmp_path, moment=moment)
         assert ended.returncode == -signal.SIGKILL, (moment, ended.stderr)
         if 'save' in moment:
-            assert faults.unfinished(tmp_path), moment
-    faults.finish(command, tmp_path)
-    assert not faults.differences(peace, tmp_path)
+            assert unfinished_when_killed(tmp_path), moment
+    finish_run(command, tmp_path)
+    assert not compare_workdirs(peace, tmp_path)
 
 
-def test_killed_at_random_moments(command, tmp_path):
-    assert not faults.torment(command, tmp_path, kills=2, seed=1)
+def test_killed_while_preparing_data_and_drawing_pictures(tmp_path):
+    """Two of the moments of experiments.faults, which has more time."""
+    moments = ('preparing data', 'drawing pictures')
+    command, data_dir = command_of_run(tmp_path), data_dir_of_run(tmp_path)
+    outcomes = list(kill_repeatedly(command, tmp_path, kills=2, seed=1, data_dir=data_dir, moments=moments))
+    assert outcomes == [('preparing data', 0, []), ('drawing pictures', 0, []), ('end', 0, [])]
+
+
+def test_another_fault_that_experiments_faults_tries(command, peace, tmp_path):
+    """One of them; all the others are in tests here or of jobs."""
+    shutil.copytree(peace, tmp_path / 'peace')
+    assert damaged_metrics(command, tmp_path) == []
+    assert failed_in_one_line(start_run(command, tmp_path / 'peace', '--way=3'), tmp_path / 'peace', 'other words')
 
 
 def test_differences_are_seen(peace, tmp_path):
@@ -107,7 +121,7 @@ def test_differences_are_seen(peace, tmp_path):
     (other / 'metrics.jsonl').write_text(''.join(metrics[:3] + metrics[2:]))
     (other / 'results.json').unlink()
     shutil.rmtree(newest(other / 'train'))
-    assert [problem.split()[1] for problem in faults.differences(peace, other)] == [
+    assert [problem.split()[1] for problem in compare_workdirs(peace, other)] == [
         'metrics.jsonl',
         'results.json',
         'train',
@@ -121,15 +135,15 @@ def test_stopped_by_a_signal_while_another_run_is_refused(command, peace, tmp_pa
     first = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
     with pytest.raises(WorkdirError, match=f'another run is using {tmp_path}'):
-        driver.run(config(tmp_path), tiny.EXPERIMENT)
+        run_experiment(config(tmp_path), tiny.EXPERIMENT)
     first.send_signal(number)
     first.send_signal(signal.SIGCONT)
     _, errors = first.communicate(timeout=60)
     assert first.returncode > 0
     assert 'stopped at episode' in errors
     assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
-    faults.finish(command, tmp_path)
-    assert not faults.differences(peace, tmp_path)
+    finish_run(command, tmp_path)
+    assert not compare_workdirs(peace, tmp_path)
 
 
 def truncate(checkpoint):
@@ -163,9 +177,9 @@ def test_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, ca
     shutil.copytree(finished, workdir)
     damaged = newest(workdir / 'train')
     damage(damaged)
-    driver.run(config(workdir), tiny.EXPERIMENT)
+    run_experiment(config(workdir), tiny.EXPERIMENT)
     assert f'checkpoint {damaged.name} is damaged' in caplog.text
-    assert not faults.differences(finished, workdir)
+    assert not compare_workdirs(finished, workdir)
 
 
 def test_no_fresh_start_where_all_checkpoints_are_damaged(finished, tmp_path):
@@ -174,7 +188,7 @@ def test_no_fresh_start_where_all_checkpoints_are_damaged(finished, tmp_path):
     for checkpoint in (workdir / 'train').iterdir():
         flip(checkpoint)
     with pytest.raises(CheckpointError, match='all checkpoints in .*train are damaged'):
-        driver.run(config(workdir), tiny.EXPERIMENT)
+        run_experiment(config(workdir), tiny.EXPERIMENT)
 
 
 def test_disk_full_during_a_save(command, peace, tmp_path):
@@ -185,8 +199,8 @@ def test_disk_full_during_a_save(command, peace, tmp_path):
     line = one_line(run(command, workdir, file_size=8000))  # metrics fit, the description of a checkpoint does not
     assert 'cannot save step 4 in' in line and 'File too large' in line
     assert sorted((workdir / 'search').iterdir()) == before
-    faults.finish(command, workdir)
-    assert not faults.differences(peace, workdir)
+    finish_run(command, workdir)
+    assert not compare_workdirs(peace, workdir)
 
 
 def test_where_nothing_can_be_written_any_more_the_first_failure_is_told(finished, tmp_path, monkeypatch):
@@ -203,7 +217,7 @@ def test_where_nothing_can_be_written_any_more_the_first_failure_is_told(finishe
 
     monkeypatch.setattr(Checkpoints, 'save', fail)
     with pytest.raises(CheckpointError, match='cannot save step 4'):
-        driver.run(config(workdir), tiny.EXPERIMENT)
+        run_experiment(config(workdir), tiny.EXPERIMENT)
 
 
 @pytest.mark.parametrize('reports', [1, 8])  # of eight
@@ -218,7 +232,7 @@ def test_a_workdir_that_is_deleted_during_the_run(tmp_path, monkeypatch, reports
 
     monkeypatch.setattr(Metrics, 'write', write_and_delete)
     with pytest.raises(WorkdirError, match=f'{workdir} was deleted or moved during the run'):
-        driver.run(config(workdir, episodes=32, checkpoint_every=100), tiny.EXPERIMENT)
+        run_experiment(config(workdir, episodes=32, checkpoint_every=100), tiny.EXPERIMENT)
     assert len(written) == reports
 
 
@@ -227,13 +241,21 @@ def test_a_workdir_that_is_deleted_during_the_run(tmp_path, monkeypatch, reports
 def test_damaged_files_of_a_workdir_are_named(unfinished, name, content):
     (unfinished / name).write_bytes(content + b'\n')
     with pytest.raises(WorkdirError, match=f'{name} is damaged .*; restore it'):
-        driver.run(config(unfinished), tiny.EXPERIMENT)
+        run_experiment(config(unfinished), tiny.EXPERIMENT)
+
+
+@pytest.mark.parametrize('name', ['config.json', 'metrics.jsonl'])
+def test_a_device_in_a_workdir_is_not_read(unfinished, name):
+    (unfinished / name).unlink()
+    (unfinished / name).symlink_to('/dev/null')
+    with pytest.raises(WorkdirError, match=f'{name} is damaged .it is no ordinary file'):
+        run_experiment(config(unfinished), tiny.EXPERIMENT)
 
 
 @pytest.mark.parametrize('content', ['', '[]', '{}', '{"seconds": "1"}'])
 def test_a_damaged_note_of_the_time_is_no_error(unfinished, content):
     (unfinished / 'timing.json').write_text(content)
-    driver.run(config(unfinished), tiny.EXPERIMENT)
+    run_experiment(config(unfinished), tiny.EXPERIMENT)
     assert (unfinished / 'results.json').exists()
 
 
@@ -249,20 +271,20 @@ def test_disk_full_when_writing_results(command, peace, tmp_path):
     shutil.copytree(peace, workdir)
     room = (workdir / 'classes.json').stat().st_size  # which is written before, and is the smaller file
     assert 'results.json' in one_line(run(command, workdir, '--evaluate_only', file_size=room))
-    assert not faults.differences(peace, workdir)
+    assert not compare_workdirs(peace, workdir)
 
 
 def test_a_workdir_that_cannot_be_written():
     with pytest.raises(WorkdirError, match='cannot write /proc/protojax'):
-        driver.run(config('/proc/protojax'), tiny.EXPERIMENT)
+        run_experiment(config('/proc/protojax'), tiny.EXPERIMENT)
 
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     wild = config(tmp_path, learning_rate=2e17, checkpoint_every=1, log_every=100, validate_every=100)
     with pytest.raises(Diverged, match=r'episode \d+ is not finite') as failure:
-        driver.run(wild, tiny.EXPERIMENT)
+        run_experiment(wild, tiny.EXPERIMENT)
     task = tiny.EXPERIMENT.build(wild, tiny.load(wild))
-    step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, make_optimizer(wild, 0), jax.random.key(0)))
+    step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, fitting_optimizer(wild, 0), jax.random.key(0)))
     assert step > 0
     assert f'the loss of episode {step}' in str(failure.value)
     assert f'checkpoint is that of episode {step}' in str(failure.value)
@@ -271,11 +293,11 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
 
 def test_another_configuration_is_refused_by_name(finished):
     with pytest.raises(WorkdirError, match=r'learning_rate \(0.1 there, 0.2 now\)'):
-        driver.run(config(finished, learning_rate=0.2), tiny.EXPERIMENT)
+        run_experiment(config(finished, learning_rate=0.2), tiny.EXPERIMENT)
 
 
 def test_checkpoints_of_other_shapes_are_refused_by_name(unfinished):
     saved = json.loads((unfinished / 'config.json').read_text())
     (unfinished / 'config.json').write_text(json.dumps({**saved, 'dimensions': 16}))
     with pytest.raises(CheckpointError, match=r'float32\[5, 8\] there, float32\[5, 16\] here'):
-        driver.run(config(unfinished, dimensions=16), tiny.EXPERIMENT)
+        run_experiment(config(unfinished, dimensions=16), tiny.EXPERIMENT)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import classify, folder
+from experiments import folder
+from experiments.classify import ClassifyConfig, run_classify
 from experiments.running.config import ConfigError
-from experiments.running.driver import run
-from experiments.running.flags import parse
+from experiments.running.driver import run_experiment
+from experiments.running.flags import message_with_flags, parse_flags
 from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.errors import DataError
 from protojax.pretrained import load_pretrained
 
 SHORT = ['--episodes=6', '--log_every=3', '--test_episodes=5', '--test_query=2', '--test_shot=1', '--query=2']
@@ -29,7 +31,7 @@ def source(tmp_path_factory):
 
 
 def start(source, *flags):
-    return run(parse(folder.RECIPE, [f'--source={source}', *QUICK, *flags]), folder.EXPERIMENT)
+    return run_experiment(parse_flags(folder.RECIPE, [f'--source={source}', *QUICK, *flags]), folder.EXPERIMENT)
 
 
 def test_a_folder_is_enough(source, tmp_path):
@@ -39,8 +41,8 @@ def test_a_folder_is_enough(source, tmp_path):
     assert {split: len(names) for split, names in written.items()} == {'train': 6, 'validation': 2, 'test': 2}
     weights = load_pretrained(tmp_path / 'run' / 'weights.safetensors')
     assert weights.encoder.item_shape == (28, 28, 1)
-    answers = classify.classify(
-        classify.ClassifyConfig(
+    answers = run_classify(
+        ClassifyConfig(
             support=str(source),
             query=str(source / 'char1'),
             weights=str(tmp_path / 'run' / 'weights.safetensors'),
@@ -61,8 +63,13 @@ def test_training_starts_from_trained_weights(source, tmp_path):
     np.testing.assert_allclose(after.params['ConvBlock_0']['kernel'], kernel, atol=1e-6)
 
 
+def test_trained_weights_take_images_of_another_size(source, tmp_path):
+    start(source, '--init=omniglot-60way-1shot', '--image_size=32', f'--workdir={tmp_path / "run"}')
+    assert load_pretrained(tmp_path / 'run' / 'weights.safetensors').encoder.item_shape == (32, 32, 1)
+
+
 def test_a_run_is_named_after_its_folder(source):
-    config = parse(folder.RECIPE, [f'--source={source}', '--shot=2'])
+    config = parse_flags(folder.RECIPE, [f'--source={source}', '--shot=2'])
     assert config.workdir == f'runs/{source.name}-5way-2shot-seed0'
     assert (config.way, config.validation_way, config.test_way) == (5, 2, (2,))
 
@@ -75,18 +82,21 @@ def test_a_run_is_named_after_its_folder(source):
         (['--shot=3', '--query=3'], 'char7 has 4 items; lower --query or --shot'),
         (['--split=0.5,0.5'], '--split=0.5,0.5 must be'),
         (['--split=half'], '--split=half must be'),
-        (['--init=omniglot-60way-1shot', '--image_size=32'], 'leave out --kind and --image_size'),
+        (['--init=omniglot-60way-1shot', '--kind=drawings'], 'leave out --kind'),
+        (['--weights=omniglot-60way-1shot', '--image_size=32'], 'leave out --image_size'),
         (['--kind=drawings', '--ink=dark', '--test_way=3'], '--test_way=3, but there are 2 test classes'),
     ],
 )
 def test_what_does_not_fit_is_told_before_it_starts(source, tmp_path, flags, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, DataError)) as error:
         start(source, f'--workdir={tmp_path / "run"}', *flags)
+    assert message in message_with_flags(error.value)
     assert not (tmp_path / 'run').exists()
 
 
 def test_a_missing_folder_is_told(tmp_path):
-    with pytest.raises(ConfigError, match=r'--source=.*nowhere is no folder'):
+    with pytest.raises(DataError) as error:
         start(tmp_path / 'nowhere')
+    assert f'--source={tmp_path / "nowhere"} is no folder' in message_with_flags(error.value)
     with pytest.raises(ConfigError, match='--source'):
-        run(parse(folder.RECIPE, []), folder.EXPERIMENT)
+        run_experiment(parse_flags(folder.RECIPE, []), folder.EXPERIMENT)

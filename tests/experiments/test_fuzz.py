@@ -8,9 +8,11 @@ from deadly import formats as deadly_formats
 from experiments import fuzz
 from experiments.fuzzing import pool
 from experiments.fuzzing.formats import FORMATS
+from experiments.fuzzing.mutations import mutant
+from experiments.fuzzing.pool import MutantJob
 
 pytestmark = pytest.mark.slow
-MUTANTS = collections.defaultdict(lambda: 150, {'weights': 40, 'checkpoint': 15, 'workdir': 40})
+MUTANTS = collections.defaultdict(lambda: 150, {'weights': 40, 'checkpoint': 15, 'workdir': 40, 'page': 60})
 
 
 def test_every_format_is_offered():
@@ -18,7 +20,7 @@ def test_every_format_is_offered():
 
 
 def test_mutants_of_all_formats(tmp_path):
-    jobs = [pool.Job(name, 100, number) for name in FORMATS for number in range(MUTANTS[name])]
+    jobs = [MutantJob(name, 100, number) for name in FORMATS for number in range(MUTANTS[name])]
     outcomes = {job: outcome for job, outcome in pool.attack(jobs, tmp_path)}
     assert list(outcomes) == jobs
     assert not {job: outcome for job, outcome in outcomes.items() if outcome not in ('read', 'refused')}
@@ -28,7 +30,7 @@ def test_mutants_of_all_formats(tmp_path):
 
 
 def test_defects_are_seen_and_their_files_kept(tmp_path):
-    jobs = [pool.Job(name, 0, 0) for name in ('crash', 'fail', 'fill_memory', 'compute')]
+    jobs = [MutantJob(name, 0, 0) for name in ('crash', 'fail', 'fill_memory', 'compute')]
     outcomes = [outcome for _, outcome in pool.attack(jobs, tmp_path, deadly_formats)]
     assert outcomes == [
         'ended by SIGSEGV',
@@ -42,5 +44,5 @@ def test_defects_are_seen_and_their_files_kept(tmp_path):
 def test_the_same_job_is_the_same_mutant():
     format = FORMATS['t7']
     seeds = format.seeds()
-    first, again, other = (pool.mutant(format, seeds, pool.Job('t7', seed, 3)) for seed in (0, 0, 1))
+    first, again, other = (mutant(format, seeds, MutantJob('t7', seed, 3)) for seed in (0, 0, 1))
     assert first == again != other

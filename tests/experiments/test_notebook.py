@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from protojax import photo_weights
+from protojax.photo_weights import photo_weights_installed
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOK = json.loads((ROOT / 'experiments' / 'own_photos.ipynb').read_text())
@@ -20,7 +20,7 @@ def printed(cell):
     return ''.join(''.join(output.get('text', '')) for output in cell['outputs'])
 
 
-@pytest.mark.skipif(not photo_weights.installed('photos'), reason='the package of the weights is not installed')
+@pytest.mark.skipif(not photo_weights_installed('photos'), reason='the package of the weights is not installed')
 def test_the_notebook_runs(tmp_path):
     for module in ('jax2onnx', 'onnxruntime'):
         pytest.importorskip(module)

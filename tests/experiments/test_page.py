@@ -5,18 +5,23 @@ import concurrent.futures
 import http.client
 import io
 import json
+import pathlib
 import re
 import shutil
+import socket
 import struct
 import threading
+import time
+import urllib.parse
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.page import answers
-from experiments.page.alphabets import FUTHARK, RUNES, drawn_by_hand, futhark, png
+from experiments.page.__main__ import file_leading_to_page
+from experiments.page.alphabets import FUTHARK, RUNES, drawn_by_hand, futhark, png_of_character
+from experiments.page.answers import answer_axes, ready_to_answer, support_in_request
 from experiments.page.server import HTML, LARGEST_REQUEST, Server
 from protojax.class_files import load_classes, save_classes
 from protojax.images import decode_image
@@ -46,7 +51,7 @@ def done(value):
 
 @pytest.fixture(scope='module')
 def model():
-    return answers.ready(load_pretrained('omniglot-60way-1shot'))
+    return ready_to_answer(load_pretrained('omniglot-60way-1shot'))
 
 
 @pytest.fixture(scope='module')
@@ -78,7 +83,7 @@ def post(server, action, body, expected=200):
 
 def rune(name, seed):
     """A drawing of a rune that is not among those that the page fills in."""
-    return png(drawn_by_hand(np.random.default_rng((7, seed)), RUNES[name])[0])
+    return png_of_character(drawn_by_hand(np.random.default_rng((7, seed)), RUNES[name])[0])
 
 
 @pytest.fixture(scope='module')
@@ -135,12 +140,97 @@ def test_strangers_get_nothing(server, path, headers):
         assert status == 404 and b'error' in content
 
 
+@pytest.mark.parametrize('line', [b'', b'x', b'GET /', b'<script> / HTTP/1.1', b'GET / HTTP/9', b'x ' * 999])
+def test_what_is_no_request_is_refused_as_all_others(server, line):
+    with socket.create_connection(('127.0.0.1', server.server_port), timeout=60) as connection:
+        connection.sendall(line + b'\r\n\r\n')
+        connection.shutdown(socket.SHUT_WR)
+        said = b''.join(iter(lambda: connection.recv(1 << 16), b''))
+    if line:
+        assert re.match(rb'HTTP/1.1 (4|50)', said) and b'Content-Security-Policy' in said and b'text/html' not in said
+    else:
+        assert not said
+
+
 def test_requests_are_limited_in_size(server):
     path = f'/{server.token}/embed/drawings'
     length = {'Content-Length': str(LARGEST_REQUEST + 1)}
     assert request(server, 'POST', path, b'', **length)[0] == 413  # before anything of it is read
     assert request(server, 'POST', path, iter([b'x']), **{'Transfer-Encoding': 'chunked'})[0] == 411
     assert request(server, 'POST', path, b'', **{'Content-Length': '-1'})[0] == 411
+
+
+def test_as_many_classes_as_fit_into_a_request_do_not_fill_the_memory(server, drawn):
+    classes = [{'name': str(k), 'examples': drawn['classes'][0]['examples'][:1]} for k in range(3_000)]
+    assert 'more than this page can compare' in post(server, 'look', {'classes': classes}, expected=400)['error']
+
+
+def test_many_classes_of_a_file_are_not_compared_each_with_each(model):
+    class Name(str):
+        comparisons = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Name.comparisons += 1
+            return str.__eq__(self, other)
+
+    classes = [{**SAVED, 'name': Name(k)} for k in range(100)]
+    support = support_in_request(model, {'classes': classes, 'temperature': 1, 'threshold': None})
+    assert len(support.known.names) == 100 and Name.comparisons < 1000
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A server without encoders that serves two connections and waits for a head half a second."""
+    monkeypatch.setattr('experiments.page.server.MOST_CONNECTIONS', 2)
+    monkeypatch.setattr('experiments.page.incoming.HEAD_PATIENCE', 0.5)
+    server = Server({}, done({}))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def connected(server):
+    return socket.create_connection(('127.0.0.1', server.server_port), timeout=10)
+
+
+def test_connections_that_say_nothing_do_not_keep_the_page_from_others(impatient):
+    with connected(impatient) as first, connected(impatient) as second:
+        with connected(impatient) as third:
+            assert third.recv(1) == b''
+        assert first.recv(1) == second.recv(1) == b''
+    assert request(impatient, 'GET', f'/{impatient.token}/')[0] == 200
+
+
+def test_a_head_that_comes_in_drops_is_not_waited_for(impatient):
+    with connected(impatient) as slow, pytest.raises(ConnectionError):
+        for _ in range(100):
+            slow.sendall(b'x')
+            time.sleep(0.05)
+
+
+def test_our_own_page_may_rest_between_two_requests(impatient):
+    connection = http.client.HTTPConnection('127.0.0.1', impatient.server_port, timeout=10)
+    for _ in range(2):
+        connection.request('GET', f'/{impatient.token}/')
+        connection.auto_open = 0  # the same connection again, or an error
+        assert connection.getresponse().read() == HTML.read_bytes()
+        time.sleep(0.8)
+    connection.close()
+
+
+@pytest.mark.parametrize('head', [{'X': 'x' * 20_000}, {f'X{k}': 'x' * 1000 for k in range(20)}], ids=['line', 'lines'])
+def test_the_head_of_a_request_is_limited_in_size(impatient, head):
+    assert request(impatient, 'GET', f'/{impatient.token}/', **head)[0] == 431
+
+
+def test_the_browser_is_led_to_the_page_by_a_file_that_only_its_owner_reads():
+    with file_leading_to_page('http://127.0.0.1:1/token/') as address:
+        path = pathlib.Path(urllib.parse.urlparse(address).path)
+        assert 'token' not in address and 'url=http://127.0.0.1:1/token/"' in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
 
 
 def enormous_png():
@@ -192,7 +282,13 @@ SAVED = {'name': 'a', 'examples': [], 'sum': base64.b64encode(np.zeros(64, '<f8'
         {'classes': [SAVED]},
         {'classes': [{**SAVED, 'count': 0}], 'temperature': 1, 'threshold': None},
         {'classes': [{**SAVED, 'count': 10**12}], 'temperature': 1, 'threshold': None},
+        {'classes': [{**SAVED, 'count': 1.5}], 'temperature': 1, 'threshold': None},
+        {'classes': [{**SAVED, 'count': '7'}], 'temperature': 1, 'threshold': None},
         {'classes': [SAVED], 'temperature': 0, 'threshold': None},
+        {'classes': [SAVED], 'temperature': 1e300, 'threshold': None},
+        {'classes': [SAVED], 'temperature': 1, 'threshold': 1e300},
+        {'classes': [SAVED], 'temperature': 1, 'threshold': 10**400},
+        {'classes': [SAVED], 'temperature': 1, 'threshold': '1'},
         {'classes': [SAVED, {'name': 'b', 'examples': []}], 'temperature': 1, 'threshold': 1},
     ],
     ids=lambda sent: str(sent)[:80],
@@ -240,11 +336,11 @@ def test_prototypes_are_in_the_middle_of_their_examples_on_the_map(server, drawn
 
 def test_the_map_shows_most_of_what_differs_and_does_not_turn():
     points = np.random.default_rng(0).normal(size=(50, 8)) * [5, 3, 1, 1, 1, 1, 1, 1]
-    axes = answers.principal_axes(points)
+    axes = answer_axes(points)
     np.testing.assert_allclose(np.abs(axes[:, :2]), np.eye(2), atol=0.2)
     before = np.array([[0.0, 1.0], [-1.0, 0.0]]) @ axes  # a quarter turn
-    np.testing.assert_allclose(answers.principal_axes(points, before), before, atol=1e-9)
-    assert np.isfinite(answers.principal_axes(points[:1])).all()
+    np.testing.assert_allclose(answer_axes(points, before), before, atol=1e-9)
+    assert np.isfinite(answer_axes(points[:1])).all()
 
 
 def test_a_saved_file_is_that_of_the_classify_command_and_loads_again(server, model, drawn, tmp_path):
@@ -364,6 +460,30 @@ class Page:
             actions.release()
         actions.perform()
 
+    def drop(self, selector, *files):
+        """Drag files from elsewhere over an element and drop them."""
+        target = self.find(selector)
+        self.browser.execute_script('arguments[0].scrollIntoView({block: "center"})', target)
+        x, y, width, height = self.browser.execute_script(
+            'const box = arguments[0].getBoundingClientRect(); return [box.x, box.y, box.width, box.height]', target
+        )
+        event = {'x': x + width / 2, 'y': y + height / 2}
+        event['data'] = {'items': [], 'files': list(map(str, files)), 'dragOperationsMask': 1}
+        for kind in ('dragEnter', 'dragOver', 'drop'):
+            self.browser.execute_cdp_cmd('Input.dispatchDragEvent', {'type': kind, **event})
+
+    def examples(self):
+        """The pictures of each class."""
+        script = "return [...document.querySelectorAll('.class')].map(one => [...one.querySelectorAll('img')])"
+        return self.browser.execute_script(script)
+
+    def accessible(self):
+        """What a screen reader is told of the page: {(role, name)}, and the live regions."""
+        nodes = self.browser.execute_cdp_cmd('Accessibility.getFullAXTree', {})['nodes']
+        nodes = [node for node in nodes if not node['ignored']]
+        live = [node for node in nodes for p in node['properties'] if p['name'] == 'live']
+        return {(node['role']['value'], node['name']['value']) for node in nodes if 'name' in node}, live
+
     def draw_rune(self, name, seed):
         self.draw(drawn_by_hand(np.random.default_rng((9, seed)), RUNES[name])[0])
 
@@ -425,7 +545,7 @@ def test_classes_are_saved_loaded_and_removed(page):
     path = page.browser.downloads / 'classes.safetensors'
     page.wait(path.exists)
     assert load_classes(path).names == ('gebo', 'tiwaz')
-    page.click('[aria-label="Remove class gebo"]')
+    page.click('[title="Remove class gebo"]')
     page.wait(lambda: page.names() == ['tiwaz'])
     page.find('#file').send_keys(str(path))
     page.wait(lambda: page.names() == ['gebo', 'tiwaz'])
@@ -444,6 +564,22 @@ def test_an_image_takes_the_place_of_a_drawing_and_what_is_none_is_refused(page,
     page.wait(lambda: 'not a whole PNG' in page.text('#message'))
     logged = page.browser.get_log('browser')
     assert len(logged) == 1 and '400' in logged[0]['message']
+
+
+def test_dropped_files_are_a_query_a_class_or_examples(page, tmp_path):
+    files = [tmp_path / f'{name}{seed}.png' for name in ('gebo', 'tiwaz') for seed in (1, 2, 3)]
+    for file in files:
+        file.write_bytes(rune(file.stem[:-1], int(file.stem[-1])))
+    page.drop('#pad', files[0])
+    page.wait(lambda: page.find('#shown').is_displayed())
+    page.click('#new')
+    page.wait(lambda: page.names() == ['A'])
+    page.drop('#pad', *files[3:5])  # several make a class
+    page.wait(lambda: page.names() == ['A', 'B'])
+    page.drop('.class', files[1])
+    page.wait(lambda: [len(own) for own in page.examples()] == [2, 2])
+    page.drop('#pad', files[5])
+    page.wait(lambda: page.text('#verdict').startswith('B'))
 
 
 def test_pens_and_fingers_draw(page):
@@ -478,4 +614,16 @@ def test_a_phone_is_wide_enough_and_everything_has_a_name(page):
     for control in page.browser.find_elements('css selector', 'button, input, select, canvas, svg, img'):
         if control.is_displayed():
             assert control.accessible_name, control.get_attribute('outerHTML')
+    told, live = page.accessible()
+    expected = {
+        ('application', 'Drawing pad'),
+        ('button', 'Remove class gebo'),
+        ('button', 'Remove example 3 of gebo'),
+        ('image', 'Map of 24 classes'),
+        ('list', 'Examples of gebo'),
+        ('region', 'Which is it?'),
+        ('textbox', 'Name of class gebo'),
+    }
+    assert expected <= told and len(live) == 3  # the hint, messages and the verdict
+    assert not [name for role, name in told if role in ('list', 'region', 'button', 'textbox') and not name]
     page.browser.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})

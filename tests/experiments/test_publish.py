@@ -9,29 +9,38 @@ import sys
 import pytest
 
 from experiments import cub, miniimagenet, omniglot, publish
+from experiments.publish import (
+    publish_run,
+    published_choices,
+    published_curves,
+    published_page,
+    published_paper_table,
+    published_readme,
+    published_summary,
+)
 from experiments.reporting import records
-from experiments.running import config
-from experiments.running.config import ConfigError
-from experiments.running.flags import parse
+from experiments.reporting.records import published_records, record_without_seed
+from experiments.running.config import ConfigError, config_identity, config_to_json, configured
+from experiments.running.flags import parse_flags
 
 PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
-PUBLISHED = [(name, record) for name in PROGRAMS for record in records.published(name)]
+PUBLISHED = [(name, record) for name in PROGRAMS for record in published_records(name)]
 
 
 def parsed(command):
     """The config that a command of today makes."""
     program, *given = command.split()[2:]
-    return parse(PROGRAMS[program.removeprefix('experiments.')].RECIPE, [*given, '--data=real'])
+    return parse_flags(PROGRAMS[program.removeprefix('experiments.')].RECIPE, [*given, '--data=real'])
 
 
 def leave(workdir, program=omniglot, *, accuracy=90.0, columns=('20-way 1-shot',), looks=(), **given):
     """A workdir with what a finished run on real data leaves, that looked at the validation loss at these episodes."""
-    made = config.configured(program.RECIPE, {'data': 'real', **given})
+    made = configured(program.RECIPE, {'data': 'real', **given})
     titles = {experiment.name: title for title, experiment in publish.EXPERIMENTS.items()}
     episodes = getattr(made, 'test_episodes', 1)
     scores = dict.fromkeys(columns, {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': episodes})
     results = {'dataset': titles[program.EXPERIMENT.name], 'synthetic': False, 'seed': made.seed}
-    results |= {'evaluated_on': made.evaluate_on, 'config': config.identity(made), made.evaluate_on: scores}
+    results |= {'evaluated_on': made.evaluate_on, 'config': config_identity(made), made.evaluate_on: scores}
     report = {'split': 'validation', 'accuracy': 0.5, 'loss': 2}
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / 'metrics.jsonl').write_text(''.join(json.dumps({**report, 'episode': look}) + '\n' for look in looks))
@@ -44,7 +53,7 @@ def leave(workdir, program=omniglot, *, accuracy=90.0, columns=('20-way 1-shot',
 def add(tmp_path, monkeypatch):
     """Publishes runs in an empty place."""
     monkeypatch.setattr(records, 'PUBLISHED', tmp_path / 'results')
-    return lambda *program, **values: publish.add(leave(tmp_path / 'run', *program, **values))
+    return lambda *program, **values: publish_run(leave(tmp_path / 'run', *program, **values))
 
 
 def cells(lines):
@@ -54,8 +63,8 @@ def cells(lines):
 
 
 def test_pages_are_what_the_command_writes():
-    assert publish.PAGE.read_text() == publish.page(publish.TEMPLATE.read_text())
-    assert publish.README.read_text() == publish.readme(publish.README.read_text())
+    assert publish.PAGE.read_text() == published_page(publish.TEMPLATE.read_text())
+    assert publish.README.read_text() == published_readme(publish.README.read_text())
 
 
 def test_figures_are_of_real_data_and_name_no_place():
@@ -67,9 +76,9 @@ def test_figures_are_of_real_data_and_name_no_place():
 @pytest.mark.parametrize(('name', 'record'), PUBLISHED, ids=[record['command'] for _, record in PUBLISHED])
 def test_commands_lead_to_the_configs_of_their_runs(name, record):
     try:
-        made = config.to_json(parsed(record['command']))
+        made = config_to_json(parsed(record['command']))
     except ConfigError:
-        assert records.without_seed(record) not in publish.PAGE.read_text()  # a flag that has been deleted since
+        assert record_without_seed(record) not in publish.PAGE.read_text()  # a flag that has been deleted since
         return
     assert {name: made[name] for name in record['config'] if name in made} == {
         name: value for name, value in record['config'].items() if name in made
@@ -98,36 +107,36 @@ def test_a_column_is_of_the_model_of_its_shot(add):
         {'accuracy': 95.0, 'recipe': 'modern'},
     ):
         add(columns=both, **values)
-    rows = cells(publish.summary_table('omniglot'))
+    rows = cells(published_summary('omniglot'))
     assert rows[0] == ["protojax, the paper's recipe", '91.00 ± 0.50 [90.00, 92.00]', '99.00 ± 0.50', '-', '-']
     assert rows[1] == ['protojax, `--recipe=modern`', '95.00 ± 0.50', '-', '-', '-']
     assert rows[2] == ['the paper', '98.8', '99.7', '96.0', '98.9']
     assert 'prototypical-networks/issues/2' in rows[3][0] and rows[3][1:] == ['98.4', '99.6', '94.9', '98.6']
-    lines = publish.paper_table('omniglot')
+    lines = published_paper_table('omniglot')
     assert cells(lines)[-1][1:5] == ['91.00 ± 0.50 [90.00, 92.00]', '98.8', '99.00 ± 0.50', '99.7']
     assert 'python -m experiments.omniglot --way=60 --shot=5' in lines
     assert '# Prototypical networks: 2 min for each seed (0, 1) on abacus' in lines
     add(columns=both, accuracy=80.0, episodes=70)
-    assert publish.paper_table('omniglot') == lines  # a shorter training is not shown, unless it is asked for
-    assert cells(publish.paper_table('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
+    assert published_paper_table('omniglot') == lines  # a shorter training is not shown, unless it is asked for
+    assert cells(published_paper_table('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
 
 
 def test_what_cannot_be_compared_has_a_row_of_its_own(add):
     add(cub, columns=('50-way per image',), accuracy=60.0)
-    rows = {row[0]: row[1:3] for row in cells(publish.paper_table('cub'))}
+    rows = {row[0]: row[1:3] for row in cells(published_paper_table('cub'))}
     assert rows['Prototypical networks, GoogLeNet features'] == ['-', '54.6']
     assert rows['Prototypical networks, other features'] == ['60.00 ± 0.50', '-']
-    rows = [row[:2] for row in cells(publish.summary_table('cub'))]
+    rows = [row[:2] for row in cells(published_summary('cub'))]
     assert rows[:2] == [
         ["protojax, the paper's recipe, other features", '60.00 ± 0.50'],
         ['the paper, GoogLeNet features', '54.6'],
     ]
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, evaluate_on='validation', accuracy=70.0)
-    last = cells(publish.paper_table('miniimagenet'))[-2:]
+    last = cells(published_paper_table('miniimagenet'))[-2:]
     assert last[0] == ['Prototypical networks', '-', '49.42 ± 0.78', '-', '68.20 ± 0.66']
     assert last[1] == ['Prototypical networks, validation classes', '-', '-', '70.00 ± 0.50', '-']
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, accuracy=68.0)  # the test classes go before
-    last = cells(publish.paper_table('miniimagenet'))[-1]
+    last = cells(published_paper_table('miniimagenet'))[-1]
     assert last == ['Prototypical networks', '-', '49.42 ± 0.78', '68.00 ± 0.50', '68.20 ± 0.66']
 
 
@@ -140,44 +149,44 @@ longer: a run of 80: --episodes=80"""
 
 
 def test_choices_are_compared_with_the_first_at_its_length(add):
-    assert publish.choices_table(CHOICES) == []
+    assert published_choices(CHOICES) == []
     add(episodes=70, accuracy=90.0, looks=(500, 1000, 2000))
-    assert publish.choices_table(CHOICES) == []  # nothing to compare with
+    assert published_choices(CHOICES) == []  # nothing to compare with
     add(episodes=60, resize='nearest', accuracy=50.0)
     add(episodes=70, resize='nearest', accuracy=89.25, looks=(1000,))
     add(episodes=65, resize='nearest', accuracy=51.0)
-    rows = cells(publish.choices_table(CHOICES))
+    rows = cells(published_choices(CHOICES))
     assert rows == [
         ['the recipe', '', '90.00 ± 0.50', '0', '2 min'],
         ['nearest', '`--resize=nearest`', '89.25 ± 0.50 (-0.75)', '0', '2 min'],
     ]
-    assert cells(publish.curves_table(CHOICES)) == [
+    assert cells(published_curves(CHOICES)) == [
         ['the recipe', '50.00 (2.000)', '50.00 (2.000)'],
         ['nearest', '50.00 (2.000)', ''],
     ]
     add(episodes=80, accuracy=90.001)
     pinned = CHOICES.replace('recipe:', 'recipe: --episodes=70')
-    last = cells(publish.choices_table(pinned))[-1]
+    last = cells(published_choices(pinned))[-1]
     assert last[:3] == ['longer: a run of 80', '`--episodes=80`', '90.00 ± 0.50 (+0.00)']
 
 
 def test_a_section_appears_with_its_first_record(add):
     template = '# Title\n\nWords.\n\n## Full\n\n<!-- paper: way -->\n\n## Empty\n\nOh.\n\n<!-- summary: cub -->\n'
-    assert publish.page(template) == '# Title\n\nWords.\n\n'
+    assert published_page(template) == '# Title\n\nWords.\n\n'
     add(miniimagenet, columns=('5-way 1-shot',), way=10)
-    text = publish.page(template)
-    assert '48.27 ± 0.79' in text and '(results/way.svg)' in text and 'Empty' not in text and '<!--' not in text
+    text = published_page(template)
+    assert '48.27 ± 0.79' in text and '(results/figures/way.png)' in text and 'Empty' not in text and '<!--' not in text
 
 
 def test_only_finished_runs_on_real_data_are_published(add, tmp_path):
     with pytest.raises(ConfigError, match='--add wants the workdir of a finished run'):
-        publish.add(tmp_path / 'nothing')
+        publish_run(tmp_path / 'nothing')
     results = json.loads((leave(tmp_path / 'stand-in') / 'results.json').read_text())
     stand_in = {**results, 'synthetic': True, 'dataset': 'synthetic handwriting'}
     (tmp_path / 'stand-in/results.json').write_text(json.dumps(stand_in))
     with pytest.raises(ConfigError, match="synthetic handwriting; only runs on the paper's data sets"):
-        publish.add(tmp_path / 'stand-in')
-    assert records.published('omniglot') == []
+        publish_run(tmp_path / 'stand-in')
+    assert published_records('omniglot') == []
 
 
 def start(folder, *arguments):
@@ -198,19 +207,20 @@ def test_a_run_becomes_a_line_and_a_figure_of_both_pages_in_a_checkout_alone(tmp
     for package in ('protojax', 'experiments'):
         ignored = shutil.ignore_patterns('__pycache__', 'results', 'RESULTS.md')
         shutil.copytree(publish.ROOT / package, tmp_path / package, ignore=ignored)
-    run = leave(tmp_path / 'run', miniimagenet, columns=('5-way 1-shot',), way=15, accuracy=47.77)
+    run = leave(tmp_path / 'run', miniimagenet, columns=('5-way 1-shot',), way=15, episodes=1500, accuracy=47.77)
     done = start(tmp_path, f'--add={run}')
     assert done.returncode == 1 and 'is no checkout of protojax' in done.stderr and len(done.stderr.splitlines()) == 1
     shutil.copytree(records.PUBLISHED, tmp_path / 'experiments/results')
     shutil.copy(publish.README, tmp_path)
     done = start(tmp_path, f'--add={run}')
     assert done.returncode == 0, done.stderr
-    (line,) = (tmp_path / 'experiments/results/miniimagenet.jsonl').read_text().splitlines()
+    *before, line = (tmp_path / 'experiments/results/miniimagenet.jsonl').read_text().splitlines()
+    assert before == (records.PUBLISHED / 'miniimagenet.jsonl').read_text().splitlines()
     assert json.loads(line)['commit'] == 'abc'
     assert '47.77 ± 0.50' in (tmp_path / 'experiments/RESULTS.md').read_text()
-    assert '<svg' in (tmp_path / 'experiments/results/way.svg').read_text()
+    assert (tmp_path / 'experiments/results/figures/way.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_the_readme_must_have_a_place_for_the_tables():
     with pytest.raises(ConfigError, match='no place for the tables'):
-        publish.readme('# protojax\n')
+        published_readme('# protojax\n')

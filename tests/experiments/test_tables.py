@@ -2,22 +2,27 @@
 
 import json
 import shlex
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from experiments import tables
 from experiments.reporting.paper import TABLES
-from experiments.running import config
-from experiments.running.config import ConfigError
+from experiments.running.config import ConfigError, config_to_json
+from experiments.tables import (
+    TableOptions,
+    result_for_table,
+    run_tables,
+    trials_of_table,
+    trials_of_table_row,
+    write_table,
+)
 
 OURS = [(name, row) for name, table in TABLES.items() for row in table.rows if row.runs]
 
 
 @pytest.fixture
 def options(tmp_path):
-    return tables.Options(str(tmp_path / 'runs'), (0, 1), {})
+    return TableOptions(str(tmp_path / 'runs'), (0, 1), {})
 
 
 def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
@@ -25,8 +30,9 @@ def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
     episodes = episodes or (trial.config.test_episodes if hasattr(trial.config, 'shot') else 1)
     scores = {c: {'accuracy': a, 'ci95': 0.5, 'loss': 1.0, 'episodes': episodes} for c, a in accuracies.items()}
     trial.workdir.mkdir(parents=True)
-    (trial.workdir / 'config.json').write_text(json.dumps(config.to_json(trial.config)))
-    found = {'synthetic': synthetic, 'seed': trial.config.seed, 'evaluated_on': split, split: scores}
+    (trial.workdir / 'config.json').write_text(json.dumps(config_to_json(trial.config)))
+    about = {'dataset': 'a data set', 'config': config_to_json(trial.config), 'synthetic': synthetic}
+    found = {**about, 'seed': trial.config.seed, 'evaluated_on': split, split: scores}
     (trial.workdir / 'results.json').write_text(json.dumps(found))
 
 
@@ -34,17 +40,17 @@ def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
 def test_flags_of_a_row_are_those_of_its_binary(name, row, options):
     given = {'data': 'synthetic', 'episodes': 20, 'retrain': False, 'learning_rate': 0.01}
     for flags in row.runs:
-        for trial in tables.trials(TABLES[name], flags, options._replace(extra=given)):
+        for trial in trials_of_table(TABLES[name], flags, options._replace(extra=given)):
             assert trial.command[2] == f'experiments.{TABLES[name].experiment}'
             assert {**vars(trial.config), **given, **flags} == vars(trial.config)
 
 
 def test_each_cell_comes_from_the_model_of_its_shot(options):
     row = TABLES['omniglot'].rows[-1]
-    for trial in tables.row_trials(TABLES['omniglot'], row, options):
+    for trial in trials_of_table_row(TABLES['omniglot'], row, options):
         base = 10 * trial.config.shot + trial.config.seed
         finish(trial, {column: base + i for i, column in enumerate(TABLES['omniglot'].columns)})
-    tables.write('omniglot', options)
+    write_table('omniglot', options)
     cells = json.loads(Path(options.runs, 'omniglot.json').read_text())['rows'][-1]['cells']
     assert [cell['ours']['accuracy'] for cell in cells.values()] == [10.5, 51.5, 12.5, 53.5]
     assert cells['5-way 5-shot']['ours']['seeds'] == {'0': 51, '1': 52}
@@ -56,14 +62,14 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
         lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
         return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
 
-    first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
-    found = rows(tables.write('cub', options))
+    first, second = trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    found = rows(write_table('cub', options))
     assert found['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
     assert found['SJE, GoogLeNet features'] == ['-', '50.1', '-', '-']
     assert found['SJE, AlexNet features (quoted)'] == ['', '40.3', '', '-']
     finish(first, {'50-way per image': 55.0, '50-way per class': 50.0}, synthetic=True)
     finish(second, {'50-way per image': 56.0, '50-way per class': 53.0}, synthetic=True)
-    text = tables.write('cub', options)
+    text = write_table('cub', options)
     ours = ['55.50 ± 0.50 [55.00, 56.00]', '-', '51.50 ± 0.50 [50.00, 53.00]', '-']
     assert rows(text)['Prototypical networks, synthetic data'] == ours
     assert rows(text)['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
@@ -72,7 +78,7 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
 
 def test_tables_share_their_runs(options):
     def runs(name, row):
-        return {t.workdir for t in tables.row_trials(TABLES[name], TABLES[name].rows[row], options)}
+        return {t.workdir for t in trials_of_table_row(TABLES[name], TABLES[name].rows[row], options)}
 
     assert runs('omniglot', -1) == runs('omniglot-way', 2) | runs('omniglot-way', 5)
     assert runs('miniimagenet', -1) == runs('way', 5) | runs('way', 9)
@@ -81,34 +87,42 @@ def test_tables_share_their_runs(options):
 
 def test_another_configuration_is_refused_and_fewer_test_episodes_do_not_count(options):
     table, row = TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1]
-    trial = tables.row_trials(table, row, options)[0]
+    trial = trials_of_table_row(table, row, options)[0]
     finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
-    assert tables.result(trial) is None
-    quick = tables.row_trials(table, row, options._replace(extra={'test_episodes': '10'}))[0]
-    assert tables.result(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
-    other = tables.row_trials(table, row, options._replace(extra={'episodes': '7'}))[0]
+    assert result_for_table(trial) is None
+    quick = trials_of_table_row(table, row, options._replace(extra={'test_episodes': '10'}))[0]
+    assert result_for_table(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
+    other = trials_of_table_row(table, row, options._replace(extra={'episodes': '7'}))[0]
     with pytest.raises(ConfigError, match=r'episodes \(0 there, 7 now\); choose another --runs'):
-        tables.result(other)
+        result_for_table(other)
+
+
+@pytest.mark.parametrize('content', ['', '[]', '{'])
+def test_a_damaged_configuration_is_told_in_one_line(options, content):
+    trial = trials_of_table_row(TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1], options)[0]
+    finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
+    (trial.workdir / 'config.json').write_text(content)
+    with pytest.raises(ConfigError, match=r'config.json is damaged \(.*\); restore it'):
+        result_for_table(trial)
 
 
 @pytest.mark.parametrize('extra', [{'no_such': '1'}, {'way': 'many'}, {'retrain': 'perhaps'}])
 def test_bad_extra_flags_are_named(options, extra):
     with pytest.raises(ConfigError, match=next(iter(extra))):
-        tables.row_trials(TABLES['way'], TABLES['way'].rows[0], options._replace(extra=extra))
+        trials_of_table_row(TABLES['way'], TABLES['way'].rows[0], options._replace(extra=extra))
 
 
 @pytest.mark.parametrize('name', ['way', 'distance'])
 def test_charts_are_drawn_from_what_is_there(name, options):
-    def marks():
-        tables.write(name, options)
-        root = ET.parse(f'{options.runs}/{name}.svg').getroot()
-        return sum(1 for _ in root.iter('{http://www.w3.org/2000/svg}use')) + len(root.findall('.//{*}path'))
+    def picture():
+        write_table(name, options)
+        return Path(options.runs, f'{name}.png').read_bytes()
 
-    before = marks()
+    before = picture()
     for row in TABLES[name].rows[:2]:
-        for trial in tables.row_trials(TABLES[name], row, options):
+        for trial in trials_of_table_row(TABLES[name], row, options):
             finish(trial, {'5-way 1-shot': 45.0, '5-way 5-shot': 62.0}, synthetic=True)
-    assert marks() > before
+    assert before.startswith(b'\x89PNG') and picture() != before
 
 
 def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
@@ -121,14 +135,14 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
         'compilation_cache': 'off',
         'pictures': 'off',
     }
-    options = tables.Options(str(tmp_path), (0, 1), extra)
+    options = TableOptions(str(tmp_path), (0, 1), extra)
     monkeypatch.setitem(TABLES, 'cub', TABLES['cub']._replace(rows=TABLES['cub'].rows[-1:]))
-    first, second = tables.row_trials(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    first, second = trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
     finish(first, {'50-way per image': 99.0, '50-way per class': 99.0}, synthetic=True)
 
     def run():
         """The seeds that were run, and when the results were written."""
-        assert tables.run('cub', options) == 0
+        assert run_tables('cub', options) == 0
         started = [text for text in capfd.readouterr().out.splitlines() if text.startswith('[1/1] python')]
         times = [(trial.workdir / 'results.json').stat().st_mtime_ns for trial in (first, second)]
         return [text.split()[6] for text in started], times
@@ -144,7 +158,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
 def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd):
     monkeypatch.delenv('XLA_FLAGS', raising=False)
     extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off', 'pictures': 'off'}
-    assert tables.run('cub', tables.Options(str(tmp_path), (0,), extra)) == 1
+    assert run_tables('cub', TableOptions(str(tmp_path), (0,), extra)) == 1
     errors = capfd.readouterr().err
     assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors
     assert (

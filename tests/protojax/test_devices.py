@@ -12,8 +12,9 @@ import pytest
 import tiny
 from fifty_steps import fifty_steps, greatest_difference
 
-from experiments.running import driver
 from experiments.running.config import FewShotConfig
+from experiments.running.driver import Experiment, run_experiment
+from experiments.running.placement import describe_devices
 from protojax.datasets.synthetic.handwriting import handwriting
 
 
@@ -25,9 +26,9 @@ def test_parameters_agree_on_1_2_4_and_8_devices(x64, episodes):
 
 
 def test_a_run_says_how_many_devices_share_it(tmp_path, capsys):
-    assert driver.describe_devices(jax.devices()) == '8 of 8 cpu devices'
+    assert describe_devices(jax.devices()) == '8 of 8 cpu devices'
     four = dataclasses.replace(tiny.RECIPE, episodes=8, episodes_per_step=4, workdir=str(tmp_path))
-    driver.run(four, tiny.EXPERIMENT)
+    run_experiment(four, tiny.EXPERIMENT)
     assert '4 of 8 cpu devices (more could not share the work evenly); workdir' in capsys.readouterr().out
 
 
@@ -35,6 +36,6 @@ def test_a_run_in_bfloat16(tmp_path):
     sizes = {'way': 4, 'shot': 1, 'query': 3, 'test_way': (4,), 'test_shot': (1,), 'test_query': 3, 'test_episodes': 40}
     config = FewShotConfig(**sizes, episodes=2, precision='bfloat16', kernels='off', workdir=str(tmp_path))
     small = handwriting(alphabets=(1, 1, 1), characters=6, drawings=6)
-    experiment = driver.Experiment('small', config, lambda config: small)
-    results = driver.run(config, experiment)
+    experiment = Experiment('small', config, lambda config: small)
+    results = run_experiment(config, experiment)
     assert results['test']['4-way 1-shot']['accuracy'] > 35  # by chance: 25

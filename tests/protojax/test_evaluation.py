@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from protojax import evaluation
 from protojax.classifiers import accuracies, losses
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset, sample_episode
@@ -86,6 +87,15 @@ def test_episodes_one_by_one_score_the_same():
     devices = jax.devices()[:3]  # 20 episodes do not divide by 3
     one_by_one = episode_scorer(TASK.classify, devices, **SIZES, episodes=EPISODES, one_by_one=True)
     np.testing.assert_allclose(one_by_one(variables()[0], embedded(), jax.random.key(KEY)), score(1), rtol=1e-5)
+
+
+def test_parts_score_the_same_and_tell_how_far_they_are(monkeypatch):
+    monkeypatch.setattr(evaluation, 'EPISODES_IN_A_PART', 4)
+    monkeypatch.setattr(evaluation, 'EPISODES_AT_ONCE', 2)
+    in_parts, shares = episode_scorer(TASK.classify, jax.devices()[:1], **SIZES, episodes=EPISODES), []
+    found = in_parts(variables()[0], embedded(), jax.random.key(KEY), shares.append)
+    np.testing.assert_allclose(found, score(1), rtol=1e-5)
+    np.testing.assert_allclose(shares, [0, 0, 0.2, 0.4, 0.6])  # of five parts, two are under way
 
 
 def test_confidence_by_hand():

@@ -1,6 +1,9 @@
 """Data sets on the host: the same episodes, the same parameters and the same embeddings as on the device."""
 
 import itertools
+import os
+import pathlib
+import re
 from functools import partial
 
 import jax
@@ -12,7 +15,7 @@ from protojax.devices import parallelize, place
 from protojax.encoders import LinearMap
 from protojax.episodes import Dataset, sample_episode
 from protojax.evaluation import embedder
-from protojax.hosted import Joined, chunks, episodes
+from protojax.hosted import JoinedItems, hosted_chunks, hosted_episodes, hosted_items
 from protojax.tasks import few_shot_task
 from protojax.training import create_state, train_step
 
@@ -25,7 +28,7 @@ KEY = jax.random.key(3)
 
 
 def test_the_same_key_draws_the_same_episode():
-    for step, drawn in zip(range(5, 9), episodes(DATASET, KEY, 5, way=3, items=4), strict=False):
+    for step, drawn in zip(range(5, 9), hosted_episodes(DATASET, KEY, 5, way=3, items=4), strict=False):
         assert isinstance(drawn.items, np.ndarray)
         key = jax.random.fold_in(KEY, step)
         expected = sample_episode(key, jax.device_put(DATASET), **SIZES)
@@ -46,14 +49,14 @@ def test_training_ends_with_the_same_bits(devices, per_step):
         return jax.device_get(state)
 
     on_device = trained(itertools.repeat(place(DATASET, devices)))
-    on_host = trained(episodes(DATASET, KEY, 0, way=3, items=4, per_step=per_step))
+    on_host = trained(hosted_episodes(DATASET, KEY, 0, way=3, items=4, per_step=per_step))
     jax.tree.map(np.testing.assert_array_equal, on_host, on_device)
 
 
 def test_splits_are_joined_without_a_copy(tmp_path):
     first, second = np.memmap(tmp_path / 'items', np.float32, 'w+', shape=(5, 6, 7)), ITEMS[:2, :4] + 1
     first[:] = ITEMS
-    joined = Joined([first, second])
+    joined = JoinedItems([first, second])
     assert joined.shape == (7, 6, 7)
     classes, places = np.array([6, 0, 5, 4]), np.array([[1, 3], [5, 0], [2, 2], [0, 1]])
     expected = [
@@ -64,7 +67,7 @@ def test_splits_are_joined_without_a_copy(tmp_path):
 
 @pytest.mark.parametrize('size', [1, 4, 7, 30, 64])
 def test_chunks_have_every_item_once_in_order(size):
-    found = np.concatenate(list(chunks(ITEMS, size)))
+    found = np.concatenate(list(hosted_chunks(ITEMS, size)))
     np.testing.assert_array_equal(found[:30], ITEMS.reshape(30, 7))
     assert len(found) % size == 0
 
@@ -76,3 +79,40 @@ def test_embeddings_are_the_same(devices):
     embed = embedder(task.embed, jax.devices()[:devices], batch_size=4)
     on_device = embed(*variables, place(DATASET, jax.devices()[:devices]))
     np.testing.assert_array_equal(embed(*variables, DATASET).items, on_device.items)
+
+
+def resident(path):
+    """Bytes of a mapped file that this process holds in memory."""
+    maps = pathlib.Path('/proc/self/smaps').read_text()
+    found = re.findall(rf'{re.escape(str(path))}\n(?:\w+: .*\n)*?Rss:\s+(\d+) kB', maps)
+    assert found
+    return 1024 * sum(map(int, found))
+
+
+@pytest.mark.skipif(not os.path.exists('/proc/self/smaps'), reason='the system does not tell')
+def test_mapped_files_do_not_stay_in_memory(tmp_path):
+    path, shape = tmp_path / 'items', (4, 50, 64, 64)
+    values = RNG.integers(0, 256, shape, np.uint8)
+    path.write_bytes(bytes(100) + values.tobytes())
+    array = np.memmap(path, np.uint8, 'r', 100, shape)
+    classes, places = np.array([[3], [0]]), np.array([[49, 7], [0, 20]])
+    items = hosted_items(array)
+    np.testing.assert_array_equal(items[classes, places], values[classes, places])
+    assert resident(path) == 0
+    np.testing.assert_array_equal(items.array[2, 5], values[2, 5])
+    assert resident(path) > 0
+    joined = hosted_items(JoinedItems([array, array]))
+    np.testing.assert_array_equal(joined[classes + 4, places], values[classes, places])
+    assert resident(path) == 0
+    np.testing.assert_array_equal(np.concatenate(list(hosted_chunks(array, 40))), values.reshape(200, 64, 64))
+
+
+def test_mapped_files_that_may_change_are_left_to_numpy(tmp_path):
+    path = tmp_path / 'items'
+    ITEMS.tofile(path)
+    changed = np.memmap(path, np.float32, 'c', shape=ITEMS.shape)
+    changed[0] = 7
+    assert hosted_items(changed) is changed
+    assert (hosted_items(JoinedItems([changed]))[np.array([[0]]), np.array([[1]])] == 7).all()
+    part = np.memmap(path, np.float32, 'r', shape=ITEMS.shape)[:, ::2]
+    assert hosted_items(part) is part

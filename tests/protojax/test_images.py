@@ -3,6 +3,8 @@
 import io
 import os
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -12,9 +14,9 @@ from PIL import Image
 from protojax import images
 from protojax.encoders import Conv4, EfficientNetLite
 from protojax.errors import DataError
-from protojax.images import Form, find_images, load_images, read_image
+from protojax.images import ImageForm, decode_image, find_images, load_images, read_image
 
-COLOUR, DRAWING = Form((20, 30, 3)), Form((20, 20, 1))
+COLOUR, DRAWING = ImageForm((20, 30, 3)), ImageForm((20, 20, 1))
 QUARTERS = np.zeros((20, 30, 3), np.uint8)  # red on the left, blue on the right, and a green corner
 QUARTERS[:, :15, 0], QUARTERS[:, 15:, 2], QUARTERS[:8, :10] = 255, 255, (0, 255, 0)
 
@@ -131,24 +133,24 @@ def test_the_central_square_is_shown(tmp_path):
     wide = np.zeros((100, 300, 3), np.uint8)
     wide[10:90, 110:190] = 255  # 80 % of the shorter side, in the middle
     path = saved(tmp_path / 'a.png', wide)
-    assert read_image(path, Form((16, 16, 3), crop=0.8)).min() > 200
-    corner = read_image(path, Form((16, 16, 3), crop=1.0))[0, 0]
+    assert read_image(path, ImageForm((16, 16, 3), crop=0.8)).min() > 200
+    corner = read_image(path, ImageForm((16, 16, 3), crop=1.0))[0, 0]
     assert corner.max() < 20
-    assert read_image(path, Form((16, 16, 3)))[8, 2].max() == 0  # the whole image, to its left edge
+    assert read_image(path, ImageForm((16, 16, 3)))[8, 2].max() == 0  # the whole image, to its left edge
 
 
 def test_huge_photographs_are_decoded_small(tmp_path):
     path = saved(tmp_path / 'a.jpg', Image.new('RGB', (4000, 3000), (200, 100, 50)), quality=80)
-    found = read_image(path, Form((84, 84, 3)))
+    found = read_image(path, ImageForm((84, 84, 3)))
     assert np.abs(found.astype(int) - (200, 100, 50)).max() < 5
+
+
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
 
 
 def png_of(width, height):
     """A PNG that announces a size and holds next to nothing."""
-
-    def chunk(kind, data):
-        return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-
     header = struct.pack('>IIBBBBB', width, height, 8, 2, 0, 0, 0)
     body = chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b'')
     return b'\x89PNG\r\n\x1a\n' + body
@@ -158,6 +160,43 @@ def whole_png():
     stream = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)).save(stream, 'PNG')
     return stream.getvalue()
+
+
+def jpeg_with(segment, count):
+    """A whole JPEG with a segment repeated: a scan is put at the end, all others at the beginning."""
+    stream = io.BytesIO()
+    Image.new('L', (20, 20)).save(stream, 'JPEG', progressive=True)
+    whole = stream.getvalue()
+    if segment == b'scan':
+        last = whole[whole.rindex(b'\xff\xda') : -2]
+        return whole[:-2] + count * last + whole[-2:]
+    return whole[:2] + count * segment + whole[2:]
+
+
+EXIF = b'\xff\xe1\x00\x10Exif\0\0MM\0*\0\0\0\x08'
+
+
+@pytest.mark.parametrize(('segment', 'few', 'many'), [(b'scan', 50, 200), (EXIF, 50, 100)], ids=['scans', 'EXIF'])
+def test_repeated_parts_of_a_jpeg(segment, few, many):
+    assert not decode_image(jpeg_with(segment, few), COLOUR).any()
+    with pytest.raises(DataError, match='far more scans or EXIF data'):
+        decode_image(jpeg_with(segment, many), COLOUR)
+
+
+def test_a_png_of_empty_chunks():
+    whole, empty = whole_png(), chunk(b'teXt', b'')
+    assert decode_image(whole[:-12] + empty * 100 + whole[-12:], COLOUR).any()
+    with pytest.raises(DataError, match='more than 65536 chunks'):
+        decode_image(whole[:-12] + empty * 70_000 + whole[-12:], COLOUR)
+
+
+def test_what_pillow_says_of_a_file_is_not_shown(tmp_path):
+    with pytest.raises(DataError, match=r'^x\.png is not .* \(its header cannot be read\)$'):
+        decode_image(b'text', COLOUR, name='x.png')
+    exif = b'Exif\0\0MM\0*\0\0\0\x08\xff\xff' + b'\x01\x12\0\x03\xff\xff\xff\xff\0\6\0\0' * 9
+    path = saved(tmp_path / 'a.jpg', QUARTERS, exif=exif)
+    program = f'from protojax.images import *; read_image({str(path)!r}, ImageForm((9, 9, 3)))'
+    assert subprocess.run([sys.executable, '-c', program], capture_output=True, check=True).stderr == b''
 
 
 HOSTILE = {
@@ -180,15 +219,32 @@ def test_hostile_files_are_refused_in_one_line(tmp_path, name):
     assert '\n' not in str(caught.value)
 
 
+@pytest.mark.parametrize(('mode', 'form'), [('RGBA', DRAWING), ('LA', DRAWING), ('I;16', DRAWING), ('L', COLOUR)])
+def test_a_small_file_does_not_become_a_large_picture(tmp_path, mode, form):
+    Image.new(mode, (4200, 4200)).save(tmp_path / 'x.png')
+    with pytest.raises(DataError, match='more memory than a file of its size'):
+        read_image(tmp_path / 'x.png', form)
+
+
+@pytest.mark.parametrize('progressive', [False, True])
+def test_a_flat_jpeg_is_decoded_small_or_not_at_all(tmp_path, progressive):
+    Image.new('RGB', (4200, 4200)).save(tmp_path / 'x.jpg', progressive=progressive)
+    if not progressive:
+        assert not read_image(tmp_path / 'x.jpg', COLOUR).any()
+    else:
+        with pytest.raises(DataError, match='more memory than a file of its size'):
+            read_image(tmp_path / 'x.jpg', COLOUR)
+
+
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / 'pipe.png')
-    with pytest.raises(DataError, match='is no file'):
+    with pytest.raises(DataError, match='it is no ordinary file'):
         read_image(tmp_path / 'pipe.png', COLOUR)
 
 
 def test_too_long_files_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(images, 'LARGEST_FILE', 100)
-    with pytest.raises(DataError, match='MB'):
+    with pytest.raises(DataError, match='more than 100'):
         read_image(saved(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (30, 30), np.uint8)), COLOUR)
 
 

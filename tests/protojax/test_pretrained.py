@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import protojax
-from protojax import pretrained
+from protojax import files, pretrained
 from protojax.encoders import EfficientNetLite, LinearMap, ResNet12
 from protojax.errors import WeightsError
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
@@ -134,6 +134,13 @@ def with_encoder(weights, **settings):
     return weights._replace(encoder=weights.encoder.clone(**settings))
 
 
+def described(file, item_shape=SHAPE, encoder=None, **description):
+    """The file with another description, and a digest that fits it."""
+    weights = load_pretrained(file)
+    weights = with_encoder(weights, **encoder) if encoder else weights
+    save_pretrained(file, weights._replace(description={**weights.description, **description}), item_shape)
+
+
 def rearranged(file, change):
     """The arrays changed under the old description."""
     content = file.read_bytes()
@@ -154,6 +161,13 @@ DAMAGE = {
     'negative variance': lambda file: resaved(file, functools.partial(scaled, part='batch_stats', factor=-1)),
     'mean not a number': lambda file: resaved(file, functools.partial(with_encoder, mean=(float('nan'),))),
     'deviation zero': lambda file: resaved(file, functools.partial(with_encoder, std=(0.0,))),
+    'endless images': lambda file: described(file, item_shape=(100_000, 100_000, 1)),
+    'large images': lambda file: described(file, item_shape=(2000, 2000, 1)),
+    'images of nothing': lambda file: described(file, item_shape=(0, 16, 1)),
+    'parts of pixels': lambda file: described(file, item_shape=(16.0, 16, 1)),
+    'two kinds of images': lambda file: described(file, encoder={'item_shape': (32, 32, 1)}),
+    'results without names': lambda file: described(file, results=[]),
+    'settings without names': lambda file: described(file, results={'config': []}),
     'other filters': lambda file: resaved(file, functools.partial(with_encoder, filters=9)),
     'another array': lambda file: rearranged(file, lambda a: a.update({k: v + 1 for k, v in a.items()})),
     'missing array': lambda file: rearranged(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),
@@ -171,8 +185,25 @@ def test_damaged_and_foreign_files_are_refused(file, damage):
 
 def test_a_file_that_is_too_large_is_not_read(file, monkeypatch):
     monkeypatch.setattr(pretrained, 'LARGEST', 1000)
-    with pytest.raises(WeightsError, match='more than 1000 bytes'):
+    with pytest.raises(WeightsError, match='more than 1000'):
         load_pretrained(file)
+
+
+def test_a_long_header_is_not_parsed(file, monkeypatch):
+    monkeypatch.setattr(files, 'LONGEST_HEADER', 100)
+    with pytest.raises(WeightsError, match='far more than 100'):
+        load_pretrained(file)
+
+
+def test_large_items_are_embedded_fewer_at_a_time(original, monkeypatch):
+    expected = original.embed(images())
+    sizes, embed = [], pretrained._embed_items
+    monkeypatch.setattr(pretrained, '_embed_items', lambda *given: (sizes.append(len(given[-1])), embed(*given))[1])
+    monkeypatch.setattr(pretrained, 'BATCH_NUMBERS', 3 * 16 * 16)
+    np.testing.assert_allclose(original.embed(images()), expected, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(pretrained, 'BATCH_NUMBERS', 1)
+    original.embed(images())
+    assert sizes == [2, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize('encoder', [EfficientNetLite(depth=1e9), ResNet12(widths=(2,) * 2000)])

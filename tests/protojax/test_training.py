@@ -188,3 +188,9 @@ def test_place_and_donate():
 @pytest.mark.parametrize('pieces, number', [(16, 8), (8, 8), (6, 6), (9, 3), (14, 7), (11, 1), (1, 1)])
 def test_usable_devices(pieces, number):
     assert usable_devices(pieces) == jax.devices()[:number]
+
+
+@pytest.mark.parametrize('devices, episodes', [(3, 1), (3, 4)])
+def test_what_devices_cannot_share_is_told(devices, episodes):
+    with pytest.raises(ValueError, match=f'(16 items|4 episodes) cannot be shared evenly by {devices} devices'):
+        step_function(devices, episodes=episodes)(start(), IMAGES, jax.random.key(KEY))

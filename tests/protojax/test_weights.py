@@ -6,21 +6,24 @@ import jax
 import pytest
 
 import protojax
-from experiments.reporting.records import published
-from protojax.datasets import omniglot
+from experiments.reporting.records import published_records
+from protojax.datasets.miniimagenet import load_miniimagenet
+from protojax.datasets.omniglot import load_omniglot
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
-from protojax.pretrained import load_pretrained
+from protojax.pretrained import load_pretrained, shipped_names
 from protojax.tasks import few_shot_task
 
 SHOTS = {'omniglot-60way-1shot': 1, 'omniglot-60way-5shot': 5}
-each = pytest.mark.parametrize('name', SHOTS)
+TRAINED_WITH = {name: ('omniglot', 60, shot) for name, shot in SHOTS.items()}
+TRAINED_WITH['miniimagenet-20way-5shot-paper'] = ('miniimagenet', 20, 5)
+each = pytest.mark.parametrize('name', TRAINED_WITH)
 
 
 def accuracy(weights, split, **sizes):
     """Of 1,000 episodes of a split, in percent."""
-    task = few_shot_task(weights.encoder, (28, 28, 1), **sizes)
+    task = few_shot_task(weights.encoder, split.items.shape[2:], **sizes)
     params = {'encoder': weights.params, 'classifier': {}}
     device = jax.devices()[:1]
     embedded = embedder(task.embed, device)(params, weights.batch_stats, Dataset(split.items, split.counts))
@@ -29,9 +32,10 @@ def accuracy(weights, split, **sizes):
 
 @each
 def test_they_are_those_of_a_published_run(name):
-    results = load_pretrained(name).description['results']
-    assert (results['config']['way'], results['config']['shot']) == (60, SHOTS[name])
-    assert any({**run, **results} == run for run in published('omniglot'))
+    assert set(shipped_names()) == set(TRAINED_WITH)
+    results, (experiment, *sizes) = load_pretrained(name).description['results'], TRAINED_WITH[name]
+    assert [results['config']['way'], results['config']['shot']] == sizes
+    assert any({**run, **results} == run for run in published_records(experiment))
 
 
 @each
@@ -41,16 +45,26 @@ def test_their_file_is_small_and_names_no_place(name):
     assert not {'workdir', 'data_dir', 'source'} & set(load_pretrained(name).description['results']['config'])
 
 
-@each
+@pytest.mark.parametrize('name', SHOTS)
 def test_they_tell_characters_apart_that_nobody_has_ever_drawn(name):
     characters = handwriting(3, alphabets=(1, 1, 2), characters=10, drawings=20).test
     assert accuracy(load_pretrained(name), characters, way=5, shot=SHOTS[name], query=5) > 90
 
 
 def test_they_reach_their_figures_on_omniglot(tmp_path, real_data):
-    characters = omniglot.load(data='real', source=real_data('omniglot'), data_dir=tmp_path).test
+    characters = load_omniglot(data='real', source=real_data('omniglot'), data_dir=tmp_path).test
     for name, shot in SHOTS.items():
         weights = load_pretrained(name)
         figure = weights.description['results']['test'][f'20-way {shot}-shot']
         measured = accuracy(weights, characters, way=20, shot=shot, query=15)
         assert measured == pytest.approx(figure['accuracy'], abs=0.5)  # three intervals of 1,000 episodes
+
+
+def test_they_reach_their_figure_on_miniimagenet(tmp_path, real_data):
+    images = load_miniimagenet(
+        data='real', source=real_data('miniimagenet') / 'miniimagenet_val.zip', data_dir=tmp_path
+    ).validation
+    weights = load_pretrained('miniimagenet-20way-5shot-paper')
+    figure = weights.description['results']['validation']['5-way 5-shot']
+    measured = accuracy(weights, images, way=5, shot=5, query=15)
+    assert measured == pytest.approx(figure['accuracy'], abs=1.5)  # three intervals of 1,000 episodes

@@ -1,7 +1,7 @@
 """Readers of foreign formats, which trust nothing that a file says.
 
 Each reads from bytes, runs nothing that stands in them and believes no length before it is compared with what is there.
-A Budget is asked before memory is taken, and `reading` turns whatever goes wrong, foreseen or not, into one line.
+A Budget is asked before memory is taken. `reading_format` turns whatever goes wrong, foreseen or not, into one line.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Budget:
 
 
 @contextlib.contextmanager
-def reading(where, problem: str) -> Iterator[None]:
+def reading_format(where, problem: str) -> Iterator[None]:
     """Whatever goes wrong inside is a DataError of the form '<where> <problem> (<reason>); get it again'."""
     try:
         yield

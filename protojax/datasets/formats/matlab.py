@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from protojax.datasets.formats import OBJECT, Budget, Damaged, reading
+from protojax.datasets.formats import OBJECT, Budget, Damaged, reading_format
 from protojax.errors import DataError
 
 VARIABLES = 1_000
@@ -25,7 +25,7 @@ def read_matlab(data, names, where) -> dict:
     """Those of the named variables that the bytes of a file hold: arrays [rows, columns], strings, lists (cells)."""
     if bytes(data[:10]) == b'MATLAB 7.3' or bytes(data[1:4]) == b'HDF':
         raise DataError(f'{where} has MATLAB format 7.3 (HDF5); save it in MATLAB with -v7')
-    with reading(where, 'is not a whole .mat file'):
+    with reading_format(where, 'is not a whole .mat file'):
         order = {b'IM': '<', b'MI': '>'}.get(bytes(data[126:128]))
         if order is None or bytes(data[:6]) != b'MATLAB':
             raise Damaged('it does not begin as one')
@@ -98,7 +98,6 @@ class _Reader:
 
     def matrix(self, data, depth):
         """A matrix of numbers, a string (the rows of a character matrix are joined) or a list of cells."""
-        self.budget.spend(OBJECT)
         flags, dimensions, _, data = self.header(data)
         kind = flags & 0xFF
         if flags & COMPLEX:
@@ -122,6 +121,7 @@ class _Reader:
     def cells(self, data, dimensions, depth):
         cells = []
         for _ in range(math.prod(dimensions)):
+            self.budget.spend(OBJECT)
             kind, contents, data = self.element(data)
             if kind != MATRIX:
                 raise Damaged(f'a cell has type {kind}')

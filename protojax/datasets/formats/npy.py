@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged, reading
+from protojax.datasets.formats import Damaged, reading_format
 
 MAGIC = b'\x93NUMPY'
 LONG_HEADER = 1024  # bytes; NumPy's own have 118
@@ -17,7 +17,7 @@ TYPES |= {'|b1', '|i1', '|u1'}
 
 def read_npy(data, where) -> np.ndarray:
     """The array in the bytes of a file, as a read-only view of them; where names it in errors."""
-    with reading(where, 'is not a whole .npy file of numbers'):
+    with reading_format(where, 'is not a whole .npy file of numbers'):
         version, size = bytes(data[6:8]), 2 if data[6] == 1 else 4
         (length,) = struct.unpack('<H' if size == 2 else '<I', data[8 : 8 + size])
         if bytes(data[:6]) != MAGIC or version not in (b'\1\0', b'\2\0') or length > LONG_HEADER:

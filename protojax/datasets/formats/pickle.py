@@ -10,8 +10,8 @@ import pickle
 import re
 import struct
 
-from protojax.datasets.formats import Budget, Damaged, pickled_arrays, reading
-from protojax.datasets.formats.pickled_arrays import Text, Unbuilt
+from protojax.datasets.formats import Budget, Damaged, pickled_arrays, reading_format
+from protojax.datasets.formats.pickled_arrays import PickledText, UnbuiltArray
 
 INSTRUCTIONS = 1_000_000  # the labels of 38,400 images need a third at most; a file of tiny objects could fill memory
 LONG_TEXT = 1 << 16
@@ -22,14 +22,14 @@ LARGE_KEY = 1 << 60  # with numbers beyond it as keys, a file could choose their
 
 def read_pickle(data, where) -> dict:
     """The dictionary pickled in the bytes of a file (all protocols, of Python 2 or 3); arrays are views of them."""
-    with reading(where, 'is not a pickle of plain arrays'):
-        value, _ = read_object(memoryview(data))
+    with reading_format(where, 'is not a pickle of plain arrays'):
+        value, _ = read_pickled_object(memoryview(data))
         if not isinstance(value, dict):
             raise Damaged('but of something else than a dictionary')
         return value
 
 
-def read_object(data, objects=pickled_arrays):
+def read_pickled_object(data, objects=pickled_arrays):
     """The object at the start of a buffer, and where its pickle ends; `objects` says what names and calls stand for."""
     machine = _Machine(data, objects)
     return machine.run(), machine.at
@@ -69,7 +69,7 @@ class _Machine:
 
     def string(self, size, encoding='utf-8'):
         if size > LONG_TEXT:
-            return Text(self.take(size))
+            return PickledText(self.take(size))
         self.spend(4 * size)
         return str(self.take(size), encoding)
 
@@ -116,7 +116,7 @@ class _Machine:
 
     def recall(self, index):
         value = self.memo[index]
-        return value.array if isinstance(value, Unbuilt) else value
+        return value.array if isinstance(value, UnbuiltArray) else value
 
     def pop2(self):
         second, first = self.stack.pop(), self.stack.pop()
@@ -178,11 +178,11 @@ _PUSH = {  # opcodes that push a value
     pickle.TUPLE3: lambda m: (m.stack.pop(), m.stack.pop(), m.stack.pop())[::-1],
     pickle.BINGET: lambda m: m.recall(m.number(1)),
     pickle.LONG_BINGET: lambda m: m.recall(m.number(4)),
-    pickle.GLOBAL: lambda m: m.objects.find(m.word(), m.word()),
-    pickle.STACK_GLOBAL: lambda m: m.objects.find(*m.pop2()),
-    pickle.REDUCE: lambda m: m.objects.call(*m.pop2(), m.spend),
-    pickle.BUILD: lambda m: m.objects.build(*m.pop2(), m.spend),
-    pickle.BINPERSID: lambda m: m.objects.outside(m.stack.pop()),
+    pickle.GLOBAL: lambda m: m.objects.find_pickled(m.word(), m.word()),
+    pickle.STACK_GLOBAL: lambda m: m.objects.find_pickled(*m.pop2()),
+    pickle.REDUCE: lambda m: m.objects.call_pickled(*m.pop2(), m.spend),
+    pickle.BUILD: lambda m: m.objects.build_pickled(*m.pop2(), m.spend),
+    pickle.BINPERSID: lambda m: m.objects.outside_pickle(m.stack.pop()),
 }
 
 _DO = {  # opcodes that change what is there

@@ -15,19 +15,19 @@ CHUNK = 1 << 24
 DTYPES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8'))
 
 
-class Global(NamedTuple):
+class PickledGlobal(NamedTuple):
     """One of the few functions and classes that array pickles refer to; never called."""
 
     name: str
 
 
-class Text(NamedTuple):
+class PickledText(NamedTuple):
     """A long string that is left in the file: array data in disguise."""
 
     utf8: memoryview
 
 
-class Dtype:
+class PickledDtype:
     """A type of array elements, whose byte order may still change."""
 
     def __init__(self, code):
@@ -36,7 +36,7 @@ class Dtype:
         self.code, self.order = code, '='
 
 
-class Unbuilt:
+class UnbuiltArray:
     """An array whose contents are still to come."""
 
     array: np.ndarray | None = None
@@ -47,13 +47,13 @@ def _globals():
     for core in ('numpy.core', 'numpy._core'):
         admitted |= {(f'{core}.multiarray', '_reconstruct'): 'reconstruct', (f'{core}.multiarray', 'scalar'): 'scalar'}
         admitted[f'{core}.numeric', '_frombuffer'] = 'frombuffer'
-    return {key: Global(name) for key, name in admitted.items()}
+    return {key: PickledGlobal(name) for key, name in admitted.items()}
 
 
 GLOBALS = _globals()
 
 
-def find(module, name):
+def find_pickled(module, name):
     """What stands for module.name, if that is one of the few."""
     if not (isinstance(module, str) and isinstance(name, str)):
         raise Damaged('it refers to something without a name')
@@ -62,41 +62,41 @@ def find(module, name):
     return GLOBALS[module, name]
 
 
-def call(function, arguments, spend):
+def call_pickled(function, arguments, spend):
     """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
     match function, arguments:
-        case Global('reconstruct'), (Global('ndarray'), *_):
-            return Unbuilt()
-        case Global('dtype'), (str(code), *_):
-            return Dtype(code)
-        case Global('encode'), (Text(text) | str(text), 'latin1' | 'latin-1'):
+        case PickledGlobal('reconstruct'), (PickledGlobal('ndarray'), *_):
+            return UnbuiltArray()
+        case PickledGlobal('dtype'), (str(code), *_):
+            return PickledDtype(code)
+        case PickledGlobal('encode'), (PickledText(text) | str(text), 'latin1' | 'latin-1'):
             spend(len(text))
-            return text.encode('latin1') if isinstance(text, str) else latin1(text)
-        case Global('scalar'), (Dtype() as dtype, data):
-            return array(data, dtype, (), False, spend).item()
-        case Global('frombuffer'), (data, Dtype() as dtype, tuple(shape), 'C' | 'F' as order):
-            return array(data, dtype, shape, order == 'F', spend)
+            return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
+        case PickledGlobal('scalar'), (PickledDtype() as dtype, data):
+            return _pickled_array(data, dtype, (), False, spend).item()
+        case PickledGlobal('frombuffer'), (data, PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
+            return _pickled_array(data, dtype, shape, order == 'F', spend)
     raise Damaged('it calls a function in an unknown way')
 
 
-def build(value, state, spend):
+def build_pickled(value, state, spend):
     """The value after its state is set: an array gets its contents, a type its byte order."""
     match value, state:
-        case Unbuilt(array=None), (int(), tuple(shape), Dtype() as dtype, fortran, data):
-            value.array = array(data, dtype, shape, fortran is True or fortran == 1, spend)
+        case UnbuiltArray(array=None), (int(), tuple(shape), PickledDtype() as dtype, fortran, data):
+            value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
             return value.array
-        case Dtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
+        case PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
             value.order = order
             return value
     raise Damaged('it sets the state of an unknown object')
 
 
-def outside(identity):
+def outside_pickle(identity):
     """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
     raise Damaged('it refers to something outside of itself')
 
 
-def array(data, dtype, shape, fortran, spend):
+def _pickled_array(data, dtype, shape, fortran, spend):
     """An array on given bytes, which are as many as its shape says."""
     if isinstance(data, str):  # a string of Python 2
         spend(len(data))
@@ -106,7 +106,7 @@ def array(data, dtype, shape, fortran, spend):
     return np.frombuffer(data, dtype.order + dtype.code).reshape(shape, order='F' if fortran else 'C')
 
 
-def latin1(utf8):
+def _pickled_latin1(utf8):
     """Bytes that Python 3 stored as text in protocol 2; in pieces, as a whole array of text needs much memory."""
     decoder, data = codecs.getincrementaldecoder('utf-8')(), bytearray()
     for start in range(0, len(utf8), CHUNK):

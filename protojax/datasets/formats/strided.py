@@ -7,7 +7,7 @@ import numpy as np
 from protojax.datasets.formats import Damaged
 
 
-def view(storage, offset, sizes, strides):
+def strided_view(storage, offset, sizes, strides):
     """A read-only view of a storage [n] as an array of given sizes; offset and strides are in elements.
 
     A stride of 0 shows few elements as many. An array of more elements than are stored is refused, as a copy of it

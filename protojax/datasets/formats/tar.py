@@ -17,19 +17,19 @@ def read_tar(data, budget: Budget) -> dict[str, memoryview]:
     data, at, found, name = memoryview(data), 0, {}, ''
     while any(header := bytes(data[at : at + BLOCK])):
         budget.spend(OBJECT + BLOCK)
-        size, kind = check_header(header, len(data) - at - BLOCK), header[156:157]
+        size, kind = _check_tar_header(header, len(data) - at - BLOCK), header[156:157]
         contents = data[at + BLOCK : at + BLOCK + size]
         at += BLOCK + -(-size // BLOCK) * BLOCK
         if kind in (b'L', b'x') and size > LONG_EXTENSION:
             raise Damaged(f'a name takes {size} bytes')
         if kind == b'L':
-            name = text(bytes(contents))
+            name = _tar_text(bytes(contents))
         elif kind == b'x':
-            name = pax_path(bytes(contents)) or name
+            name = _pax_path(bytes(contents), budget) or name
         elif kind in FILES:
-            found[name or header_name(header)] = contents
+            found[name or _tar_header_name(header)] = contents
         elif kind not in NOTHING:
-            raise Damaged(f'{name or header_name(header):.100} is a link, device or sparse file')
+            raise Damaged(f'{name or _tar_header_name(header):.100} is a link, device or sparse file')
         if kind not in (b'L', b'x'):
             name = ''
     if len(header) < BLOCK:
@@ -37,42 +37,43 @@ def read_tar(data, budget: Budget) -> dict[str, memoryview]:
     return found
 
 
-def check_header(header: bytes, left: int) -> int:
+def _check_tar_header(header: bytes, left: int) -> int:
     """The size of a member that has a right checksum and is there whole."""
-    if len(header) < BLOCK or sum(header[:148]) + sum(header[156:]) + 8 * 32 != octal(header[148:156]):
+    if len(header) < BLOCK or sum(header[:148]) + sum(header[156:]) + 8 * 32 != _tar_number(header[148:156]):
         raise Damaged('a header is damaged')
-    size = octal(header[124:136])  # of eight gigabytes and more it would be written otherwise
+    size = _tar_number(header[124:136])  # of eight gigabytes and more it would be written otherwise
     if not 0 <= size <= left:
         raise Damaged(f'a member of {size} bytes is announced, {left} are left')
     return size
 
 
-def octal(field: bytes) -> int:
+def _tar_number(field: bytes) -> int:
     digits = field.strip(b' \0') or b'0'
     if not digits.isdigit():
         raise Damaged('a number in a header is damaged')
     return int(digits, 8)
 
 
-def header_name(header: bytes) -> str:
-    prefix = text(header[345:500]) if header[257:263] == b'ustar\0' else ''
-    return f'{prefix}/{text(header[:100])}' if prefix else text(header[:100])
+def _tar_header_name(header: bytes) -> str:
+    prefix = _tar_text(header[345:500]) if header[257:263] == b'ustar\0' else ''
+    return f'{prefix}/{_tar_text(header[:100])}' if prefix else _tar_text(header[:100])
 
 
-def text(field: bytes) -> str:
+def _tar_text(field: bytes) -> str:
     return str(field.split(b'\0', 1)[0], 'utf-8', 'replace')
 
 
-def pax_path(contents: bytes) -> str:
+def _pax_path(contents: bytes, budget: Budget) -> str:
     """The path among lines '<length> <key>=<value>', where the length is that of the whole line."""
     path, at = '', 0
     while at < len(contents):
+        budget.spend(OBJECT)
         number = contents[at : at + 8].split(b' ', 1)[0]
         end = at + (int(number) if number.isdigit() else 0)
-        key, _, value = contents[at + len(number) + 1 : end - 1].partition(b'=')
-        if end <= at or contents[end - 1 : end] != b'\n':
+        key, equals, value = contents[at + len(number) + 1 : end - 1].partition(b'=')
+        if end <= at or contents[end - 1 : end] != b'\n' or not (key and equals):
             raise Damaged('a description of a member is damaged')
         if key.startswith(b'GNU.sparse') or key == b'size':
             raise Damaged('it holds a sparse file, or one of more than eight gigabytes')
-        path, at = text(value) if key == b'path' else path, end
+        path, at = _tar_text(value) if key == b'path' else path, end
     return path

@@ -8,8 +8,8 @@ import struct
 
 import numpy as np
 
-from protojax.datasets.formats import OBJECT, Budget, Damaged, reading
-from protojax.datasets.formats.strided import view
+from protojax.datasets.formats import OBJECT, Budget, Damaged, reading_format
+from protojax.datasets.formats.strided import strided_view
 
 OBJECTS = 1_000_000
 DEPTH = 32
@@ -21,7 +21,7 @@ ELEMENTS = {
 
 def read_torch7(data, where):
     """The object in the bytes of a file: a float, str, bool, dict (tables) or read-only array (tensors, storages)."""
-    with reading(where, 'is not a whole .t7 file'):
+    with reading_format(where, 'is not a whole .t7 file'):
         return _Reader(data, '<' if bytes(data[:1]) != b'\0' else '>').object(0)
 
 
@@ -111,4 +111,4 @@ class _Reader:
             return np.zeros(0, code)
         if not isinstance(storage, np.ndarray) or storage.ndim != 1 or storage.dtype.str[1:] != code:
             raise Damaged('a tensor has no storage of its own type')
-        return view(storage, offset, sizes, strides)
+        return strided_view(storage, offset, sizes, strides)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged, reading
-from protojax.datasets.formats.pickle import read_object
-from protojax.datasets.formats.strided import view
+from protojax.datasets.formats import Damaged, reading_format
+from protojax.datasets.formats.pickle import read_pickled_object
+from protojax.datasets.formats.strided import strided_view
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
@@ -20,14 +20,14 @@ ELEMENTS = {'FloatStorage': '<f4', 'LongStorage': '<i8'}
 
 def read_torch_legacy(data, where):
     """The tensors in the bytes of a file, by name, as read-only views of them; where names it in errors."""
-    with reading(where, 'is not a whole legacy .pth file of tensors'):
-        return _tensors(memoryview(data))
+    with reading_format(where, 'is not a whole legacy .pth file of tensors'):
+        return _legacy_tensors(memoryview(data))
 
 
-def _tensors(data):
+def _legacy_tensors(data):
     at, values = 0, []
     for _ in range(5):
-        value, size = read_object(data[at:], _Objects)
+        value, size = read_pickled_object(data[at:], _Objects)
         values.append(value)
         at += size
     magic, version, machine, state, names = values
@@ -36,11 +36,11 @@ def _tensors(data):
     tensors = {name: value for name, value in state.items() if isinstance(value, _Tensor)}
     if not tensors or len(tensors) < len(state):
         raise Damaged('it holds other things than tensors')
-    storages = _storages(data[at:], names, {tensor.storage.name: tensor.storage for tensor in tensors.values()})
-    return {name: view(storages[t.storage.name], t.offset, t.sizes, t.strides) for name, t in tensors.items()}
+    storages = _legacy_storages(data[at:], names, {tensor.storage.name: tensor.storage for tensor in tensors.values()})
+    return {name: strided_view(storages[t.storage.name], t.offset, t.sizes, t.strides) for name, t in tensors.items()}
 
 
-def _storages(data, names, wanted):
+def _legacy_storages(data, names, wanted):
     """The elements of each storage, in the order of their names."""
     found, at = {}, 0
     for name in names:
@@ -78,7 +78,7 @@ class _Objects:
     """What the names and calls in a state dictionary stand for."""
 
     @staticmethod
-    def find(module, name):
+    def find_pickled(module, name):
         known = {('collections', 'OrderedDict'), ('torch._utils', '_rebuild_tensor_v2')}
         known |= {('torch', storage) for storage in ELEMENTS}
         if (module, name) not in known:
@@ -86,7 +86,7 @@ class _Objects:
         return _Function(name)
 
     @staticmethod
-    def call(function, arguments, spend):
+    def call_pickled(function, arguments, spend):
         match function, arguments:
             case _Function('OrderedDict'), ():
                 return {}
@@ -98,14 +98,14 @@ class _Objects:
         raise Damaged('it calls a function in an unknown way')
 
     @staticmethod
-    def build(value, state, spend):
+    def build_pickled(value, state, spend):
         """A dictionary's own attributes (versions of the layers) do not matter."""
         if not isinstance(value, dict) or not isinstance(state, dict):
             raise Damaged('it sets the state of an unknown object')
         return value
 
     @staticmethod
-    def outside(identity):
+    def outside_pickle(identity):
         match identity:
             case 'storage', _Function(kind), str(name), str(), int(count), None if kind in ELEMENTS:
                 return _Storage(name, kind, count)

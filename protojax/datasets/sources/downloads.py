@@ -19,7 +19,7 @@ STALL = 30  # seconds without a byte after which a download is given up
 NETWORK = (urllib.error.URLError, TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException)
 
 
-class Remote(NamedTuple):
+class RemoteFile(NamedTuple):
     """A file on the network."""
 
     url: str
@@ -27,19 +27,19 @@ class Remote(NamedTuple):
     sha256: str
 
 
-def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
+def download(remote: RemoteFile, folder: pathlib.Path) -> pathlib.Path:
     """The file in folder, taken from the network unless it is there already. Missing if the network has it not."""
     path = folder / remote.url.rsplit('/', 1)[-1]
-    if path.exists() and path.stat().st_size == remote.size and digest(path) == remote.sha256:
+    if path.exists() and path.stat().st_size == remote.size and _download_digest(path) == remote.sha256:
         return path
-    probe(remote.url)
+    probe_download(remote.url)
     announce(f'downloading {remote.url} ({remote.size / 1e6:.1f} MB)')
     folder.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(prefix=f'{path.name}.', suffix='.part', dir=folder)
     try:
         with open(handle, 'wb') as file:
-            copy(remote, file)
-        if digest(pathlib.Path(part)) != remote.sha256:
+            _copy_download(remote, file)
+        if _download_digest(pathlib.Path(part)) != remote.sha256:
             raise DataError(f'{remote.url} is not the file with SHA-256 {remote.sha256}; give that as `source`')
         os.replace(part, path)
     finally:
@@ -47,7 +47,7 @@ def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def copy(remote: Remote, file) -> None:
+def _copy_download(remote: RemoteFile, file) -> None:
     """Write the remote file's bytes to file; Missing if there are fewer or more than remote.size."""
     done = 0
     try:
@@ -62,7 +62,7 @@ def copy(remote: Remote, file) -> None:
         raise Missing(f'{remote.url} gave {done} bytes, not {remote.size}; retry or give a `source`')
 
 
-def probe(url: str) -> None:
+def probe_download(url: str) -> None:
     """Missing unless the url answers within PROBE seconds."""
     answer = ['no answer']
 
@@ -80,7 +80,7 @@ def probe(url: str) -> None:
         raise Missing(f'{url} cannot be reached ({answer[0]}); give the files as `source`')
 
 
-def digest(path: pathlib.Path) -> str:
+def _download_digest(path: pathlib.Path) -> str:
     """SHA-256 of a file."""
     with open(path, 'rb') as file:
         return hashlib.file_digest(file, 'sha256').hexdigest()

@@ -14,15 +14,17 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from protojax.datasets.formats import Budget, Damaged, reading
+from protojax.datasets.formats import Budget, Damaged, reading_format
 from protojax.datasets.formats.tar import read_tar
 from protojax.errors import DataError
+from protojax.files import open_file, read_whole
 
 TARS = ('.tar', '.tar.gz', '.tgz')
 ARCHIVES = ('.zip', *TARS)
 LARGEST = 3 << 30  # bytes of a file; pickled training images of miniImageNet have 0.8 GB, as text 2.3 GB
 MOST_FILES = 200_000
 LONGEST_NAME = 1_000
+LONGEST_DIRECTORY = 16 << 20  # bytes of a zip's list of its files; that of Omniglot has 3 MB
 PIECE = 1 << 20
 
 
@@ -44,74 +46,77 @@ def open_files(path: str | os.PathLike) -> Iterator[Files]:
     """The files of a folder or archive."""
     path = pathlib.Path(path)
     if path.is_dir():
-        yield folder(path)
+        yield _files_of_folder(path)
     elif path.name.lower().endswith(TARS):
-        yield tar(path)
+        yield _files_of_tar(path)
     else:
-        with reading(path, 'is not a whole zip archive'):
-            archive = zipfile.ZipFile(path)
-        with archive:
-            yield zip_archive(path, archive)
+        with contextlib.ExitStack() as opened:
+            with reading_format(path, 'is not a whole zip archive'):
+                file = opened.enter_context(open_file(path))
+                _check_zip_directory(file)
+                archive = opened.enter_context(zipfile.ZipFile(file))
+            yield _files_of_zip(path, archive)
 
 
 def read_file(path: pathlib.Path, limit: int = LARGEST) -> bytes:
-    """Contents of a file, of which never more than it has now are read."""
-    with reading(path, 'cannot be read'):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its other end
-        with open(descriptor, 'rb') as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Damaged('it is no ordinary file')
-            check_size(path, status.st_size, limit)
-            return file.read(status.st_size)
+    """Contents of a file."""
+    with reading_format(path, 'cannot be read'):
+        return read_whole(path, largest=limit)
 
 
-def folder(path: pathlib.Path) -> Files:
+def _files_of_folder(path: pathlib.Path) -> Files:
     found = (pathlib.Path(at, name) for at, _, here in os.walk(path) for name in here)
-    names = visible(path, (file.relative_to(path).as_posix() for file in found))
+    names = _visible_files(path, (file.relative_to(path).as_posix() for file in found))
     size = sum(os.stat(path / name).st_size for name in names if os.path.exists(path / name))
     return Files(path, names, size, lambda name, limit: read_file(path / name, limit))
 
 
-def zip_archive(path: pathlib.Path, archive: zipfile.ZipFile) -> Files:
+def _check_zip_directory(file) -> None:
+    """Damaged if a zip archive announces a list of files that would take long to read."""
+    end = zipfile._EndRecData(file)  # what ZipFile itself goes by; it knows all the places where a size can stand
+    if end and end[zipfile._ECD_SIZE] > LONGEST_DIRECTORY:
+        raise Damaged(f'the list of its files takes {end[zipfile._ECD_SIZE]} bytes')
+
+
+def _files_of_zip(path: pathlib.Path, archive: zipfile.ZipFile) -> Files:
     entries, size = archive.infolist(), path.stat().st_size
-    with reading(path, 'is not a whole zip archive'):
+    with reading_format(path, 'is not a whole zip archive'):
         for entry in entries:
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise Damaged(f'{entry.filename:.100} is compressed otherwise than by deflate')
             if stat.S_ISLNK(entry.external_attr >> 16):
                 raise Damaged(f'{entry.filename:.100} is a link')
-            check_inside(entry.filename)
+            _check_file_inside(entry.filename)
         Budget(size).spend(sum(entry.file_size for entry in entries))
 
     def contents(name, limit):
         entry = archive.getinfo(name)
-        check_size(f'{path}: {name}', entry.file_size, limit)
-        with reading(f'{path}: {name}', 'cannot be read'), archive.open(entry) as file:
+        _check_file_size(f'{path}: {name}', entry.file_size, limit)
+        with reading_format(f'{path}: {name}', 'cannot be read'), archive.open(entry) as file:
             return file.read(entry.file_size + 1)  # beyond the end, where the checksum is compared
 
-    return Files(path, visible(path, (entry.filename for entry in entries)), size, contents)
+    return Files(path, _visible_files(path, (entry.filename for entry in entries)), size, contents)
 
 
-def tar(path: pathlib.Path) -> Files:
+def _files_of_tar(path: pathlib.Path) -> Files:
     """Of a tar archive all is held in memory: compressed ones cannot be read in another order than theirs."""
     data = read_file(path)
     size, budget, found = len(data), Budget(len(data)), {}
-    with reading(path, 'is not a whole tar archive'):
+    with reading_format(path, 'is not a whole tar archive'):
         if data[:2] == b'\x1f\x8b':
-            data = unzipped(data, budget)
+            data = _unzipped(data, budget)
         for name, contents in read_tar(data, budget).items():
-            check_inside(name)
+            _check_file_inside(name)
             found['/'.join(part for part in name.split('/') if part != '.')] = contents
 
     def contents(name, limit):
-        check_size(f'{path}: {name}', len(found[name]), limit)
+        _check_file_size(f'{path}: {name}', len(found[name]), limit)
         return found[name]
 
-    return Files(path, visible(path, found), size, contents)
+    return Files(path, _visible_files(path, found), size, contents)
 
 
-def unzipped(data: bytes, budget: Budget) -> bytearray:
+def _unzipped(data: bytes, budget: Budget) -> bytearray:
     """What gzip has compressed, read to the end: there the checksum is."""
     contents = bytearray()
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
@@ -121,7 +126,7 @@ def unzipped(data: bytes, budget: Budget) -> bytearray:
     return contents
 
 
-def visible(path: pathlib.Path, names: Iterable[str]) -> tuple[str, ...]:
+def _visible_files(path: pathlib.Path, names: Iterable[str]) -> tuple[str, ...]:
     """Sorted names without folders and the hidden files that systems leave about, such as .DS_Store and __MACOSX/."""
     found = set()
     for name in names:
@@ -132,13 +137,13 @@ def visible(path: pathlib.Path, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def check_inside(name: str) -> None:
+def _check_file_inside(name: str) -> None:
     """Damaged if a name leads out of the archive that it is in."""
     parts = name.replace('\\', '/').split('/')
     if '..' in parts or parts[0] == '' or ':' in parts[0]:
         raise Damaged(f'{name:.100} points outside the archive')
 
 
-def check_size(where, size: int, limit: int) -> None:
+def _check_file_size(where, size: int, limit: int) -> None:
     if size > limit:
         raise DataError(f'{where} has {size} bytes, far more than a file of this data set; get it again')

@@ -13,12 +13,12 @@ FORMS = {'lists': forms.from_lists, 'arrays': forms.from_arrays, 'folders': form
 
 
 @contextlib.contextmanager
-def open_source(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], str]]:
+def open_miniimagenet_files(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], str]]:
     """The splits that a source holds, to be read while it is open, and a few words on where they were found."""
     splits, places = {}, []
     with contextlib.ExitStack() as stack:
-        for part in parts(path):
-            form, found = splits_of(part, stack)
+        for part in _miniimagenet_parts(path):
+            form, found = _miniimagenet_splits(part, stack)
             for name in found:
                 if name in splits:
                     raise DataError(f'{part} holds the {name} split a second time; leave just one in `source`')
@@ -32,13 +32,13 @@ def open_source(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], 
         yield splits, ', '.join(places)
 
 
-def parts(path: pathlib.Path) -> list[pathlib.Path]:
+def _miniimagenet_parts(path: pathlib.Path) -> list[pathlib.Path]:
     """The path itself and, if it is a folder, the archives directly in it."""
     below = sorted(path.iterdir()) if path.is_dir() else []
     return [path, *(file for file in below if file.name.lower().endswith(ARCHIVES))]
 
 
-def splits_of(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
+def _miniimagenet_splits(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
     """The form and splits of one folder, archive or pickle: of the first form that is there."""
     if path.is_file() and (split := forms.split_of_arrays(path.name)):
         return 'arrays', {split: forms.classes_of_arrays(read_pickle(read_file(path), path), path, split)}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import Budget, reading
+from protojax.datasets.formats import Budget, reading_format
 from protojax.datasets.formats.pickle import read_pickle
 from protojax.datasets.formats.pictures import read_picture
 from protojax.datasets.sources.files import Files
@@ -19,25 +19,25 @@ IMAGES = ('.jpg', '.jpeg', '.png')
 LONGEST = 4 << 20  # bytes of a list or image; the list of the training images, with 1.2 MB, is the largest honest file
 
 
-class Class(NamedTuple):
+class UnreadClass(NamedTuple):
     """The images of a class, not read yet."""
 
     count: int
     images: Callable[[], np.ndarray]  # () -> uint8 [count, 84, 84, 3]
 
 
-Classes = dict[str, Class]
+Classes = dict[str, UnreadClass]
 
 
 def from_lists(files: Files) -> dict[str, Classes]:
     """Splits of train.csv, val.csv and test.csv (filename,label); images are beside the list or in images/ there."""
     present = frozenset(files.names)
-    return {split: listed_classes(files, name, present) for split, name in split_files(split_of_list, files).items()}
+    return {split: _listed_classes(files, name, present) for split, name in _split_files(_split_of_list, files).items()}
 
 
-def listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes:
+def _listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes:
     where, beside, images, seen = files.path / name, name[: name.rfind('/') + 1], {}, set()
-    with reading(where, 'is no list of filename,label'):
+    with reading_format(where, 'is no list of filename,label'):
         rows = csv.reader(io.StringIO(str(files.read(name, LONGEST), 'utf-8')), strict=True)
         header = next(rows)
         columns = [header.index(column) for column in ('filename', 'label')]
@@ -50,7 +50,7 @@ def listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes:
                 raise DataError(f'{where} lists {file!r} twice or without a label; get it again')
             seen.add(path)
             images.setdefault(label, []).append(path)
-    return unread(files, images)
+    return _unread(files, images)
 
 
 def from_folders(files: Files) -> dict[str, Classes]:
@@ -61,15 +61,15 @@ def from_folders(files: Files) -> dict[str, Classes]:
         split = SPLITS.get(place.rpartition('/')[2].lower())
         if split and name.lower().endswith(IMAGES):
             if places.setdefault(split, place) != place:
-                raise held_twice(files, place, split)
+                raise _held_twice(files, place, split)
             images.setdefault(split, {}).setdefault(label, []).append(name)
-    return {split: unread(files, classes) for split, classes in images.items()}
+    return {split: _unread(files, classes) for split, classes in images.items()}
 
 
 def from_arrays(files: Files) -> dict[str, Classes]:
     """Splits of mini-imagenet-cache-train.pkl and the like."""
     splits = {}
-    for split, name in split_files(split_of_arrays, files).items():
+    for split, name in _split_files(split_of_arrays, files).items():
         path = files.path / name
         splits[split] = classes_of_arrays(read_pickle(files.read(name), path), path, split)
     return splits
@@ -77,33 +77,41 @@ def from_arrays(files: Files) -> dict[str, Classes]:
 
 def classes_of_arrays(contents: dict, where, split: str) -> Classes:
     """Classes of {'image_data', 'class_dict': {name: indices}} or {'data', 'labels', ['catname2label']}."""
-    with reading(where, 'holds no images by class'):
+    with reading_format(where, 'holds no images by class'):
         match contents:
             case {'image_data': np.ndarray() as images, 'class_dict': dict(indices)}:
+                _check_images(images, where)
                 if sum(map(len, indices.values())) > len(images):  # they may all be one list
                     raise DataError(f'{where}: an image is listed twice; get it again')
-                indices = {str(name): numbers(own, f'{where}: class {name!r}') for name, own in indices.items()}
+                indices = {str(name): _numbers(own, f'{where}: class {name!r}') for name, own in indices.items()}
             case {'data': np.ndarray() as images, 'labels': list() | np.ndarray() as labels}:
+                _check_images(images, where)
                 indices = indices_by_label(labels, len(images), contents.get('catname2label'), where, split)
             case _:
                 raise DataError(f'{where} holds neither image_data and class_dict nor data and labels; get it again')
+    _check_indices(indices, len(images), where)
+    return {name: UnreadClass(len(own), lambda own=own: images[own]) for name, own in indices.items()}
+
+
+def _check_images(images: np.ndarray, where) -> None:
     if images.dtype != np.uint8 or images.shape[1:] != (SIZE, SIZE, 3):
         raise DataError(f'{where}: images of {images.dtype} {images.shape[1:]}, not uint8 (84, 84, 3); get it again')
-    check_indices(indices, len(images), where)
-    return {name: Class(len(own), lambda own=own: images[own]) for name, own in indices.items()}
 
 
 def indices_by_label(labels, images: int, numbers_of_names, where, split: str) -> dict[str, np.ndarray]:
     """The images of each label, under its name where there is one."""
-    labels = numbers(labels, f'{where}: labels')
+    labels = _numbers(labels, f'{where}: labels')
     if len(labels) != images:
         raise DataError(f'{where}: {len(labels)} labels for {images} images; get it again')
     known = numbers_of_names.items() if isinstance(numbers_of_names, dict) else ()
     names = {label: str(name) for name, label in known if isinstance(label, int)}
-    return {names.get(k, f'{split} {k:03}'): np.flatnonzero(labels == k) for k in np.unique(labels).tolist()}
+    order = np.argsort(labels, kind='stable')  # once, as there may be as many labels as images
+    found, starts = np.unique(labels[order], return_index=True)
+    own = np.split(order, starts[1:])
+    return {names.get(k, f'{split} {k:03}'): indices for k, indices in zip(found.tolist(), own, strict=True)}
 
 
-def numbers(values, where) -> np.ndarray:
+def _numbers(values, where) -> np.ndarray:
     """A list or vector of whole numbers as a vector."""
     if isinstance(values, list) and all(type(value) is int for value in values):  # nested lists can be huge as arrays
         values = np.array(values, np.int64 if not values else None)
@@ -112,7 +120,7 @@ def numbers(values, where) -> np.ndarray:
     return values
 
 
-def check_indices(indices: dict[str, np.ndarray], images: int, where) -> None:
+def _check_indices(indices: dict[str, np.ndarray], images: int, where) -> None:
     seen = np.zeros(images, bool)
     for name, own in indices.items():
         if not len(own) or own.min() < 0 or own.max() >= images:
@@ -122,7 +130,7 @@ def check_indices(indices: dict[str, np.ndarray], images: int, where) -> None:
         seen[own] = True
 
 
-def split_of_list(name: str) -> str | None:
+def _split_of_list(name: str) -> str | None:
     """The split of train.csv, val.csv or test.csv."""
     stem, _, ending = name.rpartition('/')[2].rpartition('.')
     return SPLITS[stem] if ending == 'csv' and stem in ('train', 'val', 'test') else None
@@ -139,28 +147,28 @@ def split_of_arrays(name: str) -> str | None:
     return next((SPLITS[split] for split in ('train', 'val', 'test') if stem.endswith(split)), None)
 
 
-def split_files(split_of: Callable[[str], str | None], files: Files) -> dict[str, str]:
+def _split_files(split_of: Callable[[str], str | None], files: Files) -> dict[str, str]:
     """The file of each split, by its name."""
     found = {}
     for name in files.names:
         if split := split_of(name):
             if split in found:
-                raise held_twice(files, name, split)
+                raise _held_twice(files, name, split)
             found[split] = name
     return found
 
 
-def held_twice(files: Files, name: str, split: str) -> DataError:
+def _held_twice(files: Files, name: str, split: str) -> DataError:
     return DataError(f'{files.path / name} holds the {split} split a second time; leave just one in `source`')
 
 
-def unread(files: Files, images: dict[str, list[str]]) -> Classes:
-    return {name: Class(len(own), lambda own=own: decoded(files, own)) for name, own in images.items()}
+def _unread(files: Files, images: dict[str, list[str]]) -> Classes:
+    return {name: UnreadClass(len(own), lambda own=own: _decoded(files, own)) for name, own in images.items()}
 
 
-def decoded(files: Files, names: list[str]) -> np.ndarray:
+def _decoded(files: Files, names: list[str]) -> np.ndarray:
     """Images of the given names: uint8 [names, 84, 84, 3]."""
-    with reading(files.path, 'has more images of a class than fit into memory'):
+    with reading_format(files.path, 'has more images of a class than fit into memory'):
         Budget(files.size).spend(len(names) * SIZE * SIZE * 3)
     images = np.empty((len(names), SIZE, SIZE, 3), np.uint8)
     for image, name in zip(images, names, strict=True):

@@ -18,7 +18,7 @@ TRAITS = 20  # hidden dimensions in which birds differ and from which all proper
 CROPS = 10
 
 
-class World(NamedTuple):
+class BirdWorld(NamedTuple):
     """What is unknown to the learner."""
 
     tastes: np.ndarray  # float32 [TRAITS, 312], traits to scores of the values
@@ -35,32 +35,32 @@ def birds(
     """
     rng = np.random.default_rng(seed)
     sizes = (TRAITS, 312), (312, features), (features, features)
-    world = World(*(normal(rng, size) / size[0] ** 0.5 for size in sizes))
+    world = BirdWorld(*(_normal(rng, size) / size[0] ** 0.5 for size in sizes))
     splits, count = [], 0
     for own in classes:
         names = tuple(f'{k + 1:03}.Invented_Bird' for k in range(count, count + own))
-        splits.append(split(rng, world, names, items, noise))
+        splits.append(_split_of_birds(rng, world, names, items, noise))
         count += own
     return Data('synthetic birds, not CUB', True, *splits)
 
 
-def split(rng: np.random.Generator, world: World, names: tuple[str, ...], items: int, noise: float) -> Split:
+def _split_of_birds(rng, world: BirdWorld, names: tuple[str, ...], items: int, noise: float) -> Split:
     """Classes with traits of their own, birds around these, and ten crops of each bird."""
-    traits = normal(rng, (len(names), 1, TRAITS))
-    habits = normal(rng, (len(names), 1, 312)) / 2  # what does not follow from the traits
-    seen = percentages(world, traits + noise * normal(rng, (len(names), items, TRAITS)), habits)
+    traits = _normal(rng, (len(names), 1, TRAITS))
+    habits = _normal(rng, (len(names), 1, 312)) / 2  # what does not follow from the traits
+    seen = _percentages(world, traits + noise * _normal(rng, (len(names), items, TRAITS)), habits)
     hidden = np.tanh((seen.reshape(-1, 312) - 100 / 12) / 10 @ world.first) @ world.second
-    crops = noise * 0.7 * normal(rng, (len(names), items, CROPS, hidden.shape[-1]))
+    crops = noise * 0.7 * _normal(rng, (len(names), items, CROPS, hidden.shape[-1]))
     crops += hidden.reshape(len(names), items, 1, -1)
     np.maximum(crops, 0, out=crops)  # as a network's features are
-    return Split(crops, np.full(len(names), items, np.int32), names, percentages(world, traits, habits)[:, 0])
+    return Split(crops, np.full(len(names), items, np.int32), names, _percentages(world, traits, habits)[:, 0])
 
 
-def percentages(world: World, traits: np.ndarray, habits: np.ndarray) -> np.ndarray:
+def _percentages(world: BirdWorld, traits: np.ndarray, habits: np.ndarray) -> np.ndarray:
     """How many see each value of a property: [..., TRAITS] -> [..., 312], 100 within each property."""
     scores = np.exp(2 * traits @ world.tastes + habits)
     return 100 * scores / np.repeat(np.add.reduceat(scores, STARTS, -1), PROPERTIES, -1)
 
 
-def normal(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
+def _normal(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
     return rng.standard_normal(size, np.float32)

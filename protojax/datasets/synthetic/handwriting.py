@@ -29,7 +29,7 @@ HEADINGS = (4, 1, 5, 1, 1, 0.5, 1, 1)  # right and down are what most scripts pr
 SHARP = ('line', 'angle', 'zigzag')
 
 
-class Style(NamedTuple):
+class HandwritingStyle(NamedTuple):
     """What the characters of an alphabet have in common."""
 
     kinds: np.ndarray  # [len(TURNS)], how often it uses each kind of stroke
@@ -40,7 +40,7 @@ class Style(NamedTuple):
     width: float  # of characters, relative to their height
 
 
-class Character(NamedTuple):
+class HandwrittenCharacter(NamedTuple):
     """The strokes that every drawing of a character is a variation of."""
 
     pens: np.ndarray  # [STROKES, STEPS + 1, 2], the pen's way in the unit square
@@ -53,16 +53,16 @@ def handwriting(seed: int = 0, *, alphabets: tuple[int, int, int] = (30, 5, 10),
     splits, first = [], 0
     for number in alphabets:
         ranks = range(first, first + number)
-        items = [alphabet(np.random.default_rng((seed, rank)), characters, drawings) for rank in ranks]
+        items = [_handwritten_alphabet(np.random.default_rng((seed, rank)), characters, drawings) for rank in ranks]
         names = tuple(f'Invented{rank:02}/character{n + 1:02}' for rank in ranks for n in range(characters))
         splits.append(Split(np.concatenate(items), np.full(len(names), drawings, np.int32), names))
         first += number
     return Data(TITLE, True, *splits)
 
 
-def alphabet(rng: np.random.Generator, characters: int, drawings: int) -> np.ndarray:
+def _handwritten_alphabet(rng: np.random.Generator, characters: int, drawings: int) -> np.ndarray:
     """The drawings of all characters of one alphabet: uint8 [characters, drawings, 28, 28, 1]."""
-    style = Style(
+    style = HandwritingStyle(
         kinds=rng.dirichlet(np.full(len(TURNS), 0.6)),
         strokes=rng.dirichlet([5, 4, 2]),
         headings=rng.dirichlet(HEADINGS),
@@ -70,20 +70,20 @@ def alphabet(rng: np.random.Generator, characters: int, drawings: int) -> np.nda
         joined=rng.uniform(0.7, 1),
         width=rng.uniform(0.7, 1.1),
     )
-    each = [character(rng, style) for _ in range(characters)]
+    each = [_handwritten_character(rng, style) for _ in range(characters)]
     pens, sharp, drawn = (np.repeat(np.stack(part), drawings, 0) for part in zip(*each, strict=True))
-    lines = trace(vary(rng, pens), sharp)
-    images = render(lines, drawn, rng.uniform(1.0, 1.6, len(lines)))
+    lines = trace_strokes(vary_handwriting(rng, pens), sharp)
+    images = render_strokes(lines, drawn, rng.uniform(1.0, 1.6, len(lines)))
     return images.reshape(characters, drawings, SIZE, SIZE, 1)
 
 
-def character(rng: np.random.Generator, style: Style) -> Character:
+def _handwritten_character(rng: np.random.Generator, style: HandwritingStyle) -> HandwrittenCharacter:
     """A new character in the style of its alphabet, filling a box of the unit square."""
     count = 2 + rng.choice(STROKES - 1, p=style.strokes)  # a single line or ring would look the same when turned
     pens, sharp = np.zeros((STROKES, STEPS + 1, 2)), np.zeros(STROKES)
     for k in range(count):
         kind = list(TURNS)[rng.choice(len(TURNS), p=style.kinds)]
-        pens[k], sharp[k] = walk(rng, kind, style), kind in SHARP
+        pens[k], sharp[k] = _pen_walk(rng, kind, style), kind in SHARP
         if k and rng.random() < style.joined:
             ends = (0, STEPS // 2, STEPS)
             pens[k] += pens[rng.integers(k), rng.choice(ends)] - pens[k, rng.choice(ends)]
@@ -92,10 +92,10 @@ def character(rng: np.random.Generator, style: Style) -> Character:
     low, high = pens[:count].min((0, 1)), pens[:count].max((0, 1))
     extent = np.maximum(high - low, 0.35 * (high - low).max())
     pens = (pens - (low + high) / 2) / extent * np.array([style.width, 1.0]) * rng.uniform(0.55, 0.72)
-    return Character(pens + 0.5, sharp, np.arange(STROKES) < count)
+    return HandwrittenCharacter(pens + 0.5, sharp, np.arange(STROKES) < count)
 
 
-def walk(rng: np.random.Generator, kind: str, style: Style) -> np.ndarray:
+def _pen_walk(rng: np.random.Generator, kind: str, style: HandwritingStyle) -> np.ndarray:
     """The pen's way for a stroke of some kind, from the origin: [STEPS + 1, 2]."""
     pattern, bends = TURNS[kind]
     turn = rng.choice(bends) * rng.choice([-1, 1])
@@ -105,17 +105,17 @@ def walk(rng: np.random.Generator, kind: str, style: Style) -> np.ndarray:
     return np.concatenate([np.zeros((1, 2)), step * np.cumsum(np.stack([np.cos(headings), np.sin(headings)], -1), 0)])
 
 
-def vary(rng: np.random.Generator, pens: np.ndarray) -> np.ndarray:
+def vary_handwriting(rng: np.random.Generator, pens: np.ndarray) -> np.ndarray:
     """Every drawing in a hand of its own: [N, STROKES, STEPS + 1, 2] -> the same."""
     n, strokes, points, _ = pens.shape
     middle = pens.mean(2, keepdims=True)
-    pens = middle + bend(rng, pens - middle, (n, strokes, 1), turn=7, stretch=0.13, slant=0.1)
+    pens = middle + _bend(rng, pens - middle, (n, strokes, 1), turn=7, stretch=0.13, slant=0.1)
     pens = pens + rng.normal(0, 0.025, (n, strokes, 1, 2)) + rng.normal(0, 0.012, (n, strokes, points, 2))
-    whole = bend(rng, pens - 0.5, (n, 1, 1), turn=6, stretch=0.12, slant=0.12)
+    whole = _bend(rng, pens - 0.5, (n, 1, 1), turn=6, stretch=0.12, slant=0.12)
     return whole + 0.5 + rng.normal(0, 0.035, (n, 1, 1, 2))
 
 
-def bend(rng: np.random.Generator, points: np.ndarray, shape: tuple[int, ...], *, turn, stretch, slant) -> np.ndarray:
+def _bend(rng: np.random.Generator, points: np.ndarray, shape: tuple[int, ...], *, turn, stretch, slant) -> np.ndarray:
     """Points [..., 2] turned (degrees), stretched and slanted at random, in one way for each entry of shape."""
     angle = np.radians(rng.normal(0, turn, shape))
     wide, high = np.exp(rng.normal(0, stretch, (2, *shape)))
@@ -124,7 +124,7 @@ def bend(rng: np.random.Generator, points: np.ndarray, shape: tuple[int, ...], *
     return np.stack([np.cos(angle) * x - np.sin(angle) * y, np.sin(angle) * x + np.cos(angle) * y], -1)
 
 
-def trace(pens: np.ndarray, sharp: np.ndarray) -> np.ndarray:
+def trace_strokes(pens: np.ndarray, sharp: np.ndarray) -> np.ndarray:
     """Lines along the pens' ways, rounded (a quadratic B-spline) or with corners: -> [N, STROKES, POINTS, 2]."""
     at = np.linspace(0, STEPS, POINTS)
     offset = at[:, None] - np.arange(STEPS + 1)
@@ -136,7 +136,7 @@ def trace(pens: np.ndarray, sharp: np.ndarray) -> np.ndarray:
     return basis @ pens
 
 
-def render(lines: np.ndarray, drawn: np.ndarray, thickness: np.ndarray) -> np.ndarray:
+def render_strokes(lines: np.ndarray, drawn: np.ndarray, thickness: np.ndarray) -> np.ndarray:
     """Anti-aliased pictures of lines: [N, STROKES, POINTS, 2], bool [N, STROKES], pixels [N] -> uint8 [N, 28, 28]."""
     grid = np.arange(SIZE, dtype=np.float32) + 0.5
     nearest = np.full((len(lines), SIZE, SIZE), 1e6, np.float32)  # squared distance of each pixel to the lines

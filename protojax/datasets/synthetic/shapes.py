@@ -17,7 +17,7 @@ TEXTURES = ('plain', 'stripes', 'checks', 'rings', 'rays')
 Y, X = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.float32)
 
 
-class Kind(NamedTuple):
+class ShapeKind(NamedTuple):
     """What the images of a class have in common."""
 
     corners: int  # 0 is an ellipse
@@ -32,22 +32,22 @@ class Kind(NamedTuple):
 
 def shapes(seed: int = 0, *, classes: Sequence[int] = (64, 16, 20), items: int = 40) -> Data:
     """Train, validation and test splits of different classes, items uint8 [classes, items, 84, 84, 3]."""
-    parts = np.random.SeedSequence(seed).spawn(3)
-    splits = [split(np.random.default_rng(part), count, items) for part, count in zip(parts, classes, strict=True)]
+    rngs = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    splits = [_split_of_shapes(rng, count, items) for rng, count in zip(rngs, classes, strict=True)]
     return Data('synthetic shapes, not miniImageNet', True, *splits)
 
 
-def split(rng: np.random.Generator, classes: int, items: int) -> Split:
+def _split_of_shapes(rng: np.random.Generator, classes: int, items: int) -> Split:
     """Classes drawn at random, named by what they look like."""
-    kinds = [draw_kind(rng) for _ in range(classes)]
+    kinds = [draw_shape_kind(rng) for _ in range(classes)]
     names = tuple(f'{k:03} {kind.number} {kind.texture} of {kind.corners} corners' for k, kind in enumerate(kinds))
-    images = np.stack([draw_images(rng, kind, items) for kind in kinds])
+    images = np.stack([_draw_shapes(rng, kind, items) for kind in kinds])
     return Split(images, np.full(classes, items, np.int32), names)
 
 
-def draw_kind(rng: np.random.Generator) -> Kind:
+def draw_shape_kind(rng: np.random.Generator) -> ShapeKind:
     hue = rng.uniform()
-    return Kind(
+    return ShapeKind(
         corners=int(rng.choice([0, 3, 4, 5, 6, 8])),
         depth=rng.uniform(0.1, 0.45),
         stretch=rng.uniform(0.6, 1),
@@ -59,34 +59,35 @@ def draw_kind(rng: np.random.Generator) -> Kind:
     )
 
 
-def draw_images(rng: np.random.Generator, kind: Kind, items: int) -> np.ndarray:
+def _draw_shapes(rng: np.random.Generator, kind: ShapeKind, items: int) -> np.ndarray:
     """Images of a class: uint8 [items, 84, 84, 3]."""
-    u, v = turned(X, Y, rng.uniform(0, 1, items), 1)
-    images = colours(rng, rng.uniform(0, 1, (2, items)), pattern(kind.backdrop, u, v, rng.uniform(1, 3, items)), 0.5)
+    u, v = _turned(X, Y, rng.uniform(0, 1, items), 1)
+    hues = rng.uniform(0, 1, (2, items))
+    images = _shape_colours(rng, hues, _shape_pattern(kind.backdrop, u, v, rng.uniform(1, 3, items)), 0.5)
     for _ in range(kind.number):
         scale = rng.uniform(0.4, 0.75, items) / kind.number**0.4
         across, down = rng.uniform(-0.6, 0.6, (2, items, 1, 1)).astype(np.float32)
-        u, v = turned(X - across, Y - down, rng.uniform(0, 1, items), scale)
+        u, v = _turned(X - across, Y - down, rng.uniform(0, 1, items), scale)
         hues = np.array(kind.hues)[:, None] + rng.normal(0, 0.03, (2, items))
-        shape = colours(rng, hues, pattern(kind.texture, u, v, np.full(items, kind.frequency)), 0.9)
-        images = np.where(inside(kind, u, v)[..., None], shape, images)
-    return exposed(rng, images)
+        shape = _shape_colours(rng, hues, _shape_pattern(kind.texture, u, v, np.full(items, kind.frequency)), 0.9)
+        images = np.where(inside_shape(kind, u, v)[..., None], shape, images)
+    return _exposed_shapes(rng, images)
 
 
-def turned(x: np.ndarray, y: np.ndarray, turns: np.ndarray, scale) -> tuple[np.ndarray, np.ndarray]:
+def _turned(x: np.ndarray, y: np.ndarray, turns: np.ndarray, scale) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates in a frame that is turned and scaled: [..., H, W], [items] -> two of [items, H, W]."""
     c, s = ((f(2 * np.pi * turns) / scale).astype(np.float32)[:, None, None] for f in (np.cos, np.sin))
     return c * x + s * y, c * y - s * x
 
 
-def inside(kind: Kind, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def inside_shape(kind: ShapeKind, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Whether a point lies in the outline, whose radius goes up and down with the angle."""
     u = u / np.float32(kind.stretch)
     wave = np.cos(np.float32(kind.corners) * np.arctan2(v, u)) if kind.corners else np.float32(1)
     return u * u + v * v < (1 - np.float32(kind.depth) * (1 - wave)) ** 2
 
 
-def pattern(texture: str, u: np.ndarray, v: np.ndarray, frequency: np.ndarray) -> np.ndarray:
+def _shape_pattern(texture: str, u: np.ndarray, v: np.ndarray, frequency: np.ndarray) -> np.ndarray:
     """Where the first of two colours is: bool [items, H, W]."""
     f = (np.pi * frequency).astype(np.float32)[:, None, None]
     if texture == 'plain':
@@ -100,7 +101,7 @@ def pattern(texture: str, u: np.ndarray, v: np.ndarray, frequency: np.ndarray) -
     return np.sin(np.round(2 * f) * np.arctan2(v, u)) > 0
 
 
-def colours(rng: np.random.Generator, hues: np.ndarray, first: np.ndarray, saturation: float) -> np.ndarray:
+def _shape_colours(rng: np.random.Generator, hues: np.ndarray, first: np.ndarray, saturation: float) -> np.ndarray:
     """Two colours of given hues and random shade in their places: [2, items], [items, H, W] -> [items, H, W, 3]."""
     third = np.arange(3) / 3
     pure = 0.5 + 0.5 * np.cos(2 * np.pi * (hues[..., None] - third))
@@ -109,7 +110,7 @@ def colours(rng: np.random.Generator, hues: np.ndarray, first: np.ndarray, satur
     return np.where(first[..., None], rgb[0][:, None, None], rgb[1][:, None, None])
 
 
-def exposed(rng: np.random.Generator, images: np.ndarray) -> np.ndarray:
+def _exposed_shapes(rng: np.random.Generator, images: np.ndarray) -> np.ndarray:
     """Light from one side, exposure and noise of a camera: float [items, H, W, 3] -> uint8."""
     slope, across, down = rng.normal(0, 0.25, (3, len(images), 1, 1)).astype(np.float32)
     light = np.exp(slope + across * X + down * Y)[..., None]

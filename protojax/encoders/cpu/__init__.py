@@ -20,7 +20,7 @@ from protojax.encoders.cpu import build
 
 FILTERS = 64
 CHANNELS = (1, 3, 64)
-TYPES = (jnp.float32, jnp.bfloat16)  # of activations; all else is float32
+DEFINES = {'float32': (), 'bfloat16': ('PROTOJAX_BFLOAT16',)}  # by the type of activations; all else is float32
 HANDLERS = (
     'convolve_and_pool',
     'convolve_and_pool_gradient',
@@ -35,7 +35,7 @@ HANDLERS = (
 
 def steps(x, kernel):
     """The steps for a block of these images and this kernel: block.Steps."""
-    reason = _refusal(x, kernel) or _unavailable()
+    reason = _refusal(x, kernel) or _unavailable(x.dtype.name)
     if reason:
         _explain(reason)
         return block.PLAIN
@@ -118,7 +118,8 @@ patch_moments.defvjp(lambda x: (patch_moments(x), x), lambda x, gradient: jax.vj
 def _call(name, results, *arguments, aliases=None):
     """Call a handler; `results` are arrays or shapes like those it gives, `aliases` maps arguments to results."""
     shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
-    call = jax.ffi.ffi_call(f'protojax_{name}', shapes, vmap_method='sequential', input_output_aliases=aliases)
+    target = f'protojax_{name}_{arguments[0].dtype.name}'
+    call = jax.ffi.ffi_call(target, shapes, vmap_method='sequential', input_output_aliases=aliases)
     return call(*arguments)
 
 
@@ -135,7 +136,7 @@ def _refusal(x, kernel):
     """Why the kernels cannot do this, or None."""
     if jax.default_backend() != 'cpu':
         return f'they serve the CPU only, not {jax.default_backend()}'
-    if x.dtype not in TYPES or kernel.dtype != jnp.float32:
+    if x.dtype.name not in DEFINES or kernel.dtype != jnp.float32:
         return f'they serve float32 and bfloat16 images and float32 kernels only, not {x.dtype} and {kernel.dtype}'
     channels = x.shape[-1]
     if kernel.shape != (3, 3, channels, FILTERS) or channels not in CHANNELS:
@@ -146,16 +147,17 @@ def _refusal(x, kernel):
 
 
 @functools.cache
-def _unavailable():
-    """Loads the library at first use; why that is impossible, or None."""
+def _unavailable(dtype='float32'):
+    """Loads the library for activations of a type at first use; why that is impossible, or None."""
     try:
-        library = build.load()
+        library = build.load(*DEFINES[dtype])
     except build.BuildError as error:
         return str(error)
     for name in HANDLERS:
         handler = jax.ffi.pycapsule(getattr(library, f'protojax_{name}'))
-        jax.ffi.register_ffi_target(f'protojax_{name}', handler, platform='cpu')
-    library.protojax_keep_buffers()  # see memory.h; where it cannot, nothing changes
+        jax.ffi.register_ffi_target(f'protojax_{name}_{dtype}', handler, platform='cpu')
+    if not _unavailable.cache_info().currsize:  # it is the first library; one is enough
+        library.protojax_keep_buffers()  # see memory.h; where it cannot, nothing changes
     return None
 
 

@@ -27,9 +27,9 @@ class BuildError(Exception):
     """The kernels cannot be had on this machine; the message says why."""
 
 
-def load():
-    """The library of kernels, compiled if the cache has no sound copy."""
-    compiler = _compiler()
+def load(*defines):
+    """The library of kernels with some names defined, compiled if the cache has no sound copy."""
+    compiler = [*_compiler(), *(f'-D{name}' for name in defines)]
     directory = _cache_directory()
     key = _key(compiler)
     for path in directory.glob(f'{key}-*.so'):

@@ -30,8 +30,7 @@ struct PaddedImage {
       : pixels(buffer), height(height), width(width), stride(int64_t(width + 2) * C) {
     std::memset(buffer, 0, size(height, width) * sizeof(float));
     for (int row = 0; row < height; row++) {
-      float* to = buffer + (row + 1) * stride + C;
-      for (int i = 0; i < width * C; i++) to[i] = to_float(image[int64_t(row) * width * C + i]);
+      copy(image + int64_t(row) * width * C, width * C, buffer + (row + 1) * stride + C);
     }
   }
   static int64_t size(int height, int width) { return int64_t(height + 2) * (width + 2) * C + 2 * kLanes; }
@@ -44,16 +43,16 @@ struct TransformedRow {
   int64_t stride;  // of positions
 
   TransformedRow(const PaddedImage<C>& image, int row, float* buffer)
-      : V(buffer), stride(size(image.width) / positions(2)) {
+      : V(buffer), stride(size(image.width) / positions(2, 2)) {
     const float* from = image.pixels + 2 * row * image.stride;
     for (int offset = 0; offset < image.width * C; offset += kLanes, from += kLanes) {
-      along_both_axes<Filtering<2>::input, 4, 4>(
+      along_both_axes<Filtering<2>::input, 4, 4, Filtering<2>::input, 4, 4>(
           [&](auto i, auto j) PROTOJAX_INLINE { return load(from + i * image.stride + j * C); },
           [&](auto i, auto j, Vector v) PROTOJAX_INLINE { store(V + (4 * i + j) * stride + offset, v); });
     }
   }
   const float* tile(int column) const { return V + 2 * column * C; }
-  static int64_t size(int width) { return positions(2) * int64_t((width * C / kLanes + 1) * kLanes + 16); }
+  static int64_t size(int width) { return positions(2, 2) * int64_t((width * C / kLanes + 1) * kLanes + 16); }
 };
 
 // Outputs of `Tiles` neighbouring tiles for one vector of filters; U [16, C, 64] starts at its first filter. The
@@ -64,7 +63,7 @@ PROTOJAX_INLINE inline void tile_outputs(const float* V, int64_t stride, const f
     Vector m[Tiles][4];  // column j of M
     unroll<4>([&](auto i) PROTOJAX_INLINE {
       unroll<C>([&](auto c) PROTOJAX_INLINE {
-        Vector u = load(U + ((4 * i + j) * C + c) * kFilters);
+        Vector u = keep(load(U + ((4 * i + j) * C + c) * kFilters));
         const float* v = V + (4 * i + j) * stride + c;
         unroll<Tiles>([&](auto t) PROTOJAX_INLINE {
           m[t][i] = c == 0 ? broadcast(v[2 * t * C]) * u : m[t][i] + broadcast(v[2 * t * C]) * u;
@@ -85,7 +84,7 @@ PROTOJAX_INLINE inline void tile_outputs(const float* V, int64_t stride, const f
 
 // Calls use(column, outputs of that tile) for every tile of a row, for one vector of filters.
 template <int C, class Use>
-inline void each_tile(const TransformedRow<C>& row, int columns, const float* U, const Use& use) {
+PROTOJAX_INLINE inline void each_tile(const TransformedRow<C>& row, int columns, const float* U, const Use& use) {
   int column = 0;
   for (; column + kTilesAtOnce <= columns; column += kTilesAtOnce) {
     Vector y[kTilesAtOnce][4];
@@ -99,8 +98,17 @@ inline void each_tile(const TransformedRow<C>& row, int columns, const float* U,
   }
 }
 
+// The largest of a window's outputs y, and its place, the first of equal ones. NaN may lose: in training the moments of
+// the patches show it.
+PROTOJAX_INLINE inline Vector winner(const Vector y[4], Bits& place) {
+  auto right_above = y[1] > y[0], right_below = y[3] > y[2];
+  Vector above = right_above ? y[1] : y[0], below = right_below ? y[3] : y[2];
+  place = below > above ? (right_below ? Bits{} + 3 : Bits{} + 2) : (right_above ? Bits{} + 1 : Bits{});
+  return below > above ? below : above;
+}
+
 // relu(max_pool(convolution) + bias) of one image, [height / 2, width / 2, 64], and the winners where they are wanted.
-template <int C, class Value>
+template <bool Winners, int C, class Value>
 void forward_image(const PaddedImage<C>& image, const float* U, const float* bias, float* buffer, bool beyond_cache,
                    Value* result, uint8_t* winners) {
   int columns = image.width / 2;
@@ -108,16 +116,15 @@ void forward_image(const PaddedImage<C>& image, const float* U, const float* bia
     TransformedRow<C> row(image, r, buffer);
     for (int f = 0; f < kFilters; f += kLanes) {
       Vector shift = load(bias + f);
+      int64_t first = int64_t(r) * columns * kFilters + f;
       each_tile(row, columns, U + f, [&](int column, const Vector y[4]) PROTOJAX_INLINE {
-        Vector highest = maximum(maximum(y[0], y[1]), maximum(y[2], y[3])), value = relu(highest + shift);
-        int64_t at = (int64_t(r) * columns + column) * kFilters + f;
+        Bits place;
+        Vector highest = Winners ? winner(y, place) : maximum(maximum(y[0], y[1]), maximum(y[2], y[3]));
+        Vector value = relu(highest + shift);
+        int64_t at = first + column * kFilters;
         beyond_cache ? stream(result + at, value) : store(result + at, value);
-        if (winners == nullptr) return;
-        Bits place = y[2] == highest ? Bits{} + 2 : Bits{} + 3;
-        place = y[1] == highest ? Bits{} + 1 : place;
-        place = y[0] == highest ? Bits{} : place;
-        place = value > 0 ? place : Bits{} + kNobody;
-        Places bytes = __builtin_convertvector(place, Places);
+        if (!Winners) return;
+        Places bytes = __builtin_convertvector(value > 0 ? place : Bits{} + kNobody, Places);
         std::memcpy(winners + at, &bytes, sizeof bytes);
       });
     }
@@ -128,27 +135,30 @@ void forward_image(const PaddedImage<C>& image, const float* U, const float* bia
 template <int C, class Value>
 void convolve_pool_relu_first(ThreadPool& threads, const Shape& shape, const Value* x, const float* kernel,
                               const float* bias, Value* result, uint8_t* winners) {
-  float* U = scratch<KernelScratch>(positions(2) * C * kFilters);
-  transform_kernel<2>(kernel, C * kFilters, U);
+  float* U = scratch<KernelScratch>(positions(2, 2) * C * kFilters);
+  transform_kernel<2, 2>(kernel, C * kFilters, U);
   bool beyond_cache = shape.images * shape.pooled_size() * sizeof(Value) > kBeyondCache;
   parallel(threads, shape.images, [&](int64_t n) {
     float* padded = scratch<InputScratch>(PaddedImage<C>::size(shape.height, shape.width));
     float* row = scratch<OutputScratch>(TransformedRow<C>::size(shape.width));
     PaddedImage<C> image(x + n * shape.image_size(), shape.height, shape.width, padded);
-    uint8_t* places = winners == nullptr ? nullptr : winners + n * shape.pooled_size();
-    forward_image(image, U, bias, row, beyond_cache, result + n * shape.pooled_size(), places);
+    int64_t at = n * shape.pooled_size();
+    with_constant(winners != nullptr, [&](auto wanted) {
+      forward_image<wanted>(image, U, bias, row, beyond_cache, result + at, wanted ? winners + at : nullptr);
+    });
   });
 }
 
 // dU [16, C, 64] += V' dM over a row of tiles, for one vector of filters; dy is [columns, 4] vectors. As many channels
 // at once as the registers hold, and half of the positions.
 template <int C>
-void accumulate_row(const TransformedRow<C>& row, int columns, const float* dy, float* dU) {
+void accumulate_row(const TransformedRow<C>& row, int columns, const float* dy, float* dU, Ahead& ahead) {
   constexpr int kChannels = kManyRegisters ? C : 1;
   for (int first = 0; first < C; first += kChannels) {
     unroll<2>([&](auto half) PROTOJAX_INLINE {
       Vector sum[8][kChannels] = {};
       for (int column = 0; column < columns; column++) {
+        ahead.fetch_line();
         Vector d[2][2], rows[2][4];
         unroll<4>([&](auto q) PROTOJAX_INLINE { d[q % 2][q / 2] = load(dy + (4 * column + q) * kLanes); });
         unroll<2>([&](auto j) PROTOJAX_INLINE { Filtering<2>::output_adjoint(d[j], rows[j]); });  // A dy, transposed
@@ -179,11 +189,13 @@ void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const V
   int columns = image.width / 2;
   for (int r = 0; r < image.height / 2; r++) {
     TransformedRow<C> row(image, r, buffer);
+    Ahead ahead(gradient + (r + 1) * columns * kFilters, columns * kFilters);
     for (int f = 0; f < kFilters; f += kLanes) {
       Vector sum = {}, none = {};
       for (int column = 0; column < columns; column++) {
         int64_t at = (int64_t(r) * columns + column) * kFilters + f;
-        Bits place = __builtin_convertvector(load_as<Places>(winners + at), Bits);
+        Halves places = __builtin_convertvector(load_as<Places>(winners + at), Halves);
+        Bits place = __builtin_convertvector(places, Bits);  // in one step gcc would take each element apart
         Vector g = load(gradient + at);
         sum += place == kNobody ? none : g;
         unroll<4>([&](auto q) PROTOJAX_INLINE {
@@ -191,7 +203,7 @@ void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const V
         });
       }
       store(bias_gradient + f, load(bias_gradient + f) + sum);
-      accumulate_row(row, columns, dy, dU + f);
+      accumulate_row(row, columns, dy, dU + f, ahead);
     }
   }
 }
@@ -200,7 +212,7 @@ void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const V
 template <int C, class Value>
 void convolve_pool_relu_first_gradient(ThreadPool& threads, const Shape& shape, const Value* x, const uint8_t* winners,
                                        const Value* gradient, float* kernel_gradient, float* bias_gradient) {
-  constexpr int64_t kKernel = C * kFilters, kGradient = positions(2) * kKernel + kFilters;  // dU, then that of the bias
+  constexpr int64_t kKernel = C * kFilters, kGradient = positions(2, 2) * kKernel + kFilters;  // dU, then that of the bias
   Ranges ranges(shape.images, kManyRanges);
   float* sums = scratch<GradientScratch>(ranges.count * kGradient);
   parallel(threads, ranges.count, [&](int64_t range) {
@@ -212,7 +224,7 @@ void convolve_pool_relu_first_gradient(ThreadPool& threads, const Shape& shape, 
     for (int64_t n = ranges.begin(range); n < ranges.end(range); n++) {
       PaddedImage<C> image(x + n * shape.image_size(), shape.height, shape.width, padded);
       int64_t at = n * shape.pooled_size();
-      backward_image(image, winners + at, gradient + at, row, row + row_size, sum, sum + positions(2) * kKernel);
+      backward_image(image, winners + at, gradient + at, row, row + row_size, sum, sum + positions(2, 2) * kKernel);
     }
   });
   for (int64_t i = 0; i < kGradient; i++) {
@@ -220,8 +232,8 @@ void convolve_pool_relu_first_gradient(ThreadPool& threads, const Shape& shape, 
     for (int64_t range = 0; range < ranges.count; range++) total += sums[range * kGradient + i];
     sums[i] = float(total);
   }
-  for (int i = 0; i < kKernel; i += kLanes) untransform_kernel<2>(sums + i, kKernel, kernel_gradient + i);
-  std::memcpy(bias_gradient, sums + positions(2) * kKernel, kFilters * sizeof(float));
+  for (int i = 0; i < kKernel; i += kLanes) untransform_kernel<2, 2>(sums + i, kKernel, kernel_gradient + i);
+  std::memcpy(bias_gradient, sums + positions(2, 2) * kKernel, kFilters * sizeof(float));
 }
 
 }  // namespace protojax

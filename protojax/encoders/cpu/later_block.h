@@ -10,67 +10,71 @@
 #define PROTOJAX_CPU_LATER_BLOCK_H_
 
 #include "parallel.h"
+#include "regions.h"
 #include "shape.h"
-#include "winograd.h"
 
 namespace protojax {
 
-// Tiles in a batch: transformed, those of a forward or the two of a backward batch leave some of a second-level cache of
-// 1 MB to the other factors of the products, which come through it once per batch.
-constexpr int forward_batch(int T) { return (448 << 10) / (positions(T) * kFilters * 4); }
-constexpr int backward_batch(int T) { return (384 << 10) / (positions(T) * kFilters * 4); }
+// Tiles in a batch: transformed, those of a forward or the two of a backward batch leave some of a second-level cache
+// of 1 MB to the other factors of the products, which come through it once per batch.
+constexpr int forward_batch(int R, int C) { return (448 << 10) / (positions(R, C) * kFilters * 4); }
+constexpr int backward_batch(int T) { return (384 << 10) / (positions(T, T) * kFilters * 4); }
 
-// Calls run with the number of pixels along a side of a tile that serves height x width outputs with fewest products.
-// Larger tiles must win clearly, because their results are less exact.
-template <class Run>
-void with_tile(int height, int width, const Run& run) {
-  auto products = [&](int T) {
-    return ((height + T - 1) / T) * ((width + T - 1) / T) * positions(T);
-  };
-  if (products(6) * 8 < products(4) * 7) {
-    run(std::integral_constant<int, 6>{});
-  } else {
-    run(std::integral_constant<int, 4>{});
+// Groups of images that are convolved region by region: of 1.5 MB, so that a cache holds them all the while.
+template <class Value>
+Ranges image_groups(const Shape& shape) {
+  return Ranges(shape.images, std::max<int64_t>(16, shape.images * shape.image_size() * sizeof(Value) / (3 << 19)));
+}
+
+// Convolves the tiles of one region in some images and hands each to finish(tile, M, stride): M has a stride of
+// positions. U is the transformed kernel.
+template <int R, int C, class Value, class Finish>
+void convolve_region(const Tiling<R, C>& tiling, int64_t first, int64_t last, const Value* x, const float* U,
+                     const Finish& finish) {
+  constexpr int kBatch = forward_batch(R, C);
+  int64_t tiles = (last - first) * tiling.tiles(), stride = batch_stride(kBatch);
+  int64_t image_size = int64_t(tiling.height) * tiling.width * kFilters;
+  float* V = scratch<InputScratch>(positions(R, C) * stride);
+  Ranges batches(tiles, (tiles + kBatch - 1) / kBatch);
+  for (int64_t batch = 0; batch < batches.count; batch++) {
+    int64_t begin = first * tiling.tiles() + batches.begin(batch);
+    int count = int(batches.end(batch) - batches.begin(batch));
+    Tile<R, C> tile(tiling, begin);
+    transform_tiles(tile, count, x, V, stride);
+    bool more = batch + 1 < batches.count;
+    Ahead ahead(x + Tile<R, C>(tiling, begin + count).pixel(0, 0), more ? image_size * count / tiling.tiles() : 0);
+    for (int k = 0; k < positions(R, C); k++) {
+      multiply(V + k * stride, U + k * kMatrix, count, ahead);  // V[k] becomes M[k]
+    }
+    for (int t = 0; t < count; t++, tile.advance()) finish(tile, V + t * kFilters, stride);
   }
 }
 
-// Convolves all tiles and hands each to finish(range, tile, M, stride): M has a stride of positions. Tiles of a range
-// come one after the other.
-template <int T, class Value, class Finish>
-void convolve(ThreadPool& threads, const Tiling<T>& tiling, const Shape& shape, const Value* x, const float* kernel,
-              const Ranges& ranges, const Finish& finish) {
-  float* U = scratch<KernelScratch>(positions(T) * kMatrix);
-  transform_kernel<T>(kernel, kMatrix, U);
-  constexpr int kBatch = forward_batch(T);
-  int64_t tiles = shape.images * tiling.tiles(), stride = batch_stride(kBatch);
-  int64_t values = shape.images * shape.image_size(), batches = (tiles + kBatch - 1) / kBatch;
-  parallel(threads, ranges.count, [&](int64_t range) {
-    float* V = scratch<InputScratch>(positions(T) * stride);
-    for (int64_t batch = ranges.begin(range); batch < ranges.end(range); batch++) {
-      Tile<T> tile(tiling, batch * kBatch);
-      int count = int(std::min<int64_t>(kBatch, tiles - batch * kBatch));
-      transform_tiles(tile, count, x, V, stride);
-      Ahead ahead(x + values * (batch + 1) / batches, batch + 1 < batches ? values / batches : 0);
-      for (int k = 0; k < positions(T); k++) {
-        multiply(V + k * stride, U + k * kMatrix, count, ahead);  // V[k] becomes M[k]
-      }
-      for (int t = 0; t < count; t++, tile.advance()) finish(range, tile, V + t * kFilters, stride);
-    }
+// Convolves the first rows x columns outputs of all images, or a few more, and hands each tile to finish(group, tile, M,
+// stride), as above; groups are those of image_groups.
+template <class Value, class Finish>
+void convolve(ThreadPool& threads, const Shape& shape, int rows, int columns, const Value* x, const float* kernel,
+              const Finish& finish) {
+  float* U = scratch<KernelScratch>(kAllPositions * kMatrix);
+  each_region(shape.height, shape.width, rows, columns, [&](auto tiling, int before) {
+    transform_kernel<tiling.R, tiling.C>(kernel, kMatrix, U + before * kMatrix);
+  });
+  Ranges groups = image_groups<Value>(shape);
+  parallel(threads, groups.count, [&](int64_t group) {
+    each_region(shape.height, shape.width, rows, columns, [&](auto tiling, int before) {
+      convolve_region(tiling, groups.begin(group), groups.end(group), x, U + before * kMatrix,
+                      [&](auto& tile, const float* M, int64_t stride) { finish(group, tile, M, stride); });
+    });
   });
 }
 
-template <int T>
-Ranges forward_ranges(int64_t tiles) {
-  return Ranges((tiles + forward_batch(T) - 1) / forward_batch(T), kManyRanges);
-}
-
 // The outputs y of one tile and its pooled values; adds y and y * y to sums [2, 64].
-template <bool Whole, int T, class Value>
-void finish_training_tile(const Tile<T>& tile, const float* M, int64_t stride, Value* y, bool beyond_cache,
+template <bool Whole, int R, int C, class Value>
+void finish_training_tile(const Tile<R, C>& tile, const float* M, int64_t stride, Value* y, bool beyond_cache,
                           Value* pooled, double* sums) {
   for (int f = 0; f < kFilters; f += kLanes) {
-    Vector window[T / 2][T / 2], sum = {}, squares = {};  // few enough terms for float
-    untransform_output<T>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
+    Vector window[R / 2][C / 2], sum = {}, squares = {};  // few enough terms for float
+    untransform_output<R, C>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
       Vector& highest = window[i / 2][j / 2];
       highest = i % 2 == 0 && j % 2 == 0 ? value : larger(highest, value);  // NaN is not lost: the means show it
       if (!Whole && !tile.inside(i, j)) return;
@@ -88,43 +92,60 @@ void finish_training_tile(const Tile<T>& tile, const float* M, int64_t stride, V
 template <class Value>
 void convolve_and_pool(ThreadPool& threads, const Shape& shape, const Value* x, const float* kernel, Value* y,
                        Value* pooled, float* mean, float* mean_square) {
-  with_tile(shape.height, shape.width, [&](auto T) {
-    Tiling<T> tiling(shape.height, shape.width, shape.height, shape.width);
-    Ranges ranges = forward_ranges<T>(shape.images * tiling.tiles());
-    bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
-    std::vector<double> sums(ranges.count * 2 * kFilters);
-    convolve(threads, tiling, shape, x, kernel, ranges, [&](int64_t range, auto& tile, const float* M, int64_t stride) {
-      with_constant(tile.whole(), [&](auto whole) {
-        finish_training_tile<whole>(tile, M, stride, y, beyond_cache, pooled, &sums[range * 2 * kFilters]);
-      });
+  bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
+  int64_t groups = image_groups<Value>(shape).count;
+  std::vector<double> sums(groups * 2 * kFilters);
+  auto finish = [&](int64_t group, auto& tile, const float* M, int64_t stride) {
+    with_constant(tile.whole(), [&](auto whole) {
+      finish_training_tile<whole>(tile, M, stride, y, beyond_cache, pooled, &sums[group * 2 * kFilters]);
     });
-    for (int i = 0; i < 2 * kFilters; i++) {
-      double total = 0;
-      for (int64_t range = 0; range < ranges.count; range++) total += sums[range * 2 * kFilters + i];
-      (i < kFilters ? mean : mean_square)[i % kFilters] = float(total / double(shape.pixels()));
-    }
-  });
+  };
+  convolve(threads, shape, shape.height, shape.width, x, kernel, finish);
+  for (int i = 0; i < 2 * kFilters; i++) {
+    double total = 0;
+    for (int64_t group = 0; group < groups; group++) total += sums[group * 2 * kFilters + i];
+    float* moments = i < kFilters ? mean : mean_square;  // by a name: g++ 12 with sanitizers loses it otherwise
+    moments[i % kFilters] = float(total / double(shape.pixels()));
+  }
+}
+
+// The results of one tile where only these are wanted.
+template <int R, int C, class Value>
+void finish_fixed_tile(const Tile<R, C>& tile, const float* M, int64_t stride, const float* bias, Value* result) {
+  for (int f = 0; f < kFilters; f += kLanes) {
+    Vector window[R / 2][C / 2], shift = load(bias + f);
+    untransform_output<R, C>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
+      Vector& highest = window[i / 2][j / 2];
+      highest = i % 2 == 0 && j % 2 == 0 ? value : maximum(highest, value);
+      if (i % 2 == 0 || j % 2 == 0 || !tile.inside(i, j)) return;
+      store(result + tile.window(i / 2, j / 2) + f, relu(highest + shift));
+    });
+  }
 }
 
 // relu(max_pool(convolution(x, kernel)) + bias).
 template <class Value>
 void convolve_pool_relu_later(ThreadPool& threads, const Shape& shape, const Value* x, const float* kernel,
                               const float* bias, Value* result) {
-  with_tile(shape.height / 2 * 2, shape.width / 2 * 2, [&](auto T) {
-    Tiling<T> tiling(shape.height, shape.width, shape.height / 2 * 2, shape.width / 2 * 2);
-    Ranges ranges = forward_ranges<T>(shape.images * tiling.tiles());
-    convolve(threads, tiling, shape, x, kernel, ranges, [&](int64_t, auto& tile, const float* M, int64_t stride) {
-      for (int f = 0; f < kFilters; f += kLanes) {
-        Vector window[T / 2][T / 2], shift = load(bias + f);
-        untransform_output<T>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
-          Vector& highest = window[i / 2][j / 2];
-          highest = i % 2 == 0 && j % 2 == 0 ? value : maximum(highest, value);
-          if (i % 2 == 0 || j % 2 == 0 || !tile.inside(i, j)) return;
-          store(result + tile.window(i / 2, j / 2) + f, relu(highest + shift));
-        });
-      }
-    });
-  });
+  convolve(threads, shape, shape.height / 2 * 2, shape.width / 2 * 2, x, kernel,
+           [&](int64_t, auto& tile, const float* M, int64_t stride) {
+             finish_fixed_tile(tile, M, stride, bias, result);
+           });
+}
+
+// Calls run with the number of pixels along a side of a tile that serves height x width outputs with fewest products.
+// Larger tiles must win clearly, because their results are less exact. The gradient has tiles of one size, so that what
+// they add to each other can be carried from one to the next.
+template <class Run>
+void with_tile(int height, int width, const Run& run) {
+  auto products = [&](int T) {
+    return ((height + T - 1) / T) * ((width + T - 1) / T) * positions(T, T);
+  };
+  if (products(6) * 8 < products(4) * 7) {
+    run(std::integral_constant<int, 6>{});
+  } else {
+    run(std::integral_constant<int, 4>{});
+  }
 }
 
 // What the gradient of y is made of: that of the pooled value at its winners, and slope * y + offset everywhere.
@@ -135,7 +156,7 @@ struct OutputGradient {
 
   // Gradients dy of column j of windows of a tile, for one vector of filters.
   template <bool Whole, int T>
-  PROTOJAX_INLINE void columns(const Tile<T>& tile, int j, int f, Vector dy[T][2]) const {
+  PROTOJAX_INLINE void columns(const Tile<T, T>& tile, int j, int f, Vector dy[T][2]) const {
     Vector a = load(slope + f), b = load(offset + f);
     unroll<T / 2>([&](auto i) PROTOJAX_INLINE {
       Vector out[4] = {}, d[4] = {};
@@ -152,10 +173,10 @@ struct OutputGradient {
 
 // Transformed gradient dM of one tile.
 template <bool Whole, int T, class Value>
-void transform_gradient(const Tile<T>& tile, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
+void transform_gradient(const Tile<T, T>& tile, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
   for (int f = 0; f < kFilters; f += kLanes) {
     Vector dy[T][2];
-    transform_output<T>(
+    transform_output<T, T>(
         [&](auto i, auto j) PROTOJAX_INLINE {
           if constexpr (i == 0 && j % 2 == 0) gradient.template columns<Whole>(tile, j / 2, f, dy);
           return dy[i][j % 2];
@@ -165,7 +186,7 @@ void transform_gradient(const Tile<T>& tile, const OutputGradient<Value>& gradie
 }
 
 template <int T, class Value>
-void transform_gradients(Tile<T> tile, int count, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
+void transform_gradients(Tile<T, T> tile, int count, const OutputGradient<Value>& gradient, float* dM, int64_t stride) {
   for (int t = 0; t < count; t++, tile.advance(), dM += kFilters) {
     with_constant(tile.whole(), [&](auto whole) { transform_gradient<whole>(tile, gradient, dM, stride); });
   }
@@ -178,15 +199,15 @@ void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const V
                                 const float* transposed_kernel, const OutputGradient<Value>& gradient,
                                 Value* x_gradient, float* kernel_gradient) {
   with_tile(shape.height, shape.width, [&](auto T) {
-    constexpr int kPositions = positions(T), kSize = kPositions * kMatrix;
-    Tiling<T> tiling(shape.height, shape.width, shape.height, shape.width);
+    constexpr int kPositions = positions(T, T), kSize = kPositions * kMatrix;
+    Tiling<T, T> tiling{shape.height, shape.width, 0, 0, (shape.height + T - 1) / T, (shape.width + T - 1) / T};
     int batch = std::max(1, backward_batch(T) / tiling.columns);  // in rows of tiles
     int64_t stride = batch_stride(batch * tiling.columns);
     bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
     // Whole images; each range has a dU of its own, which must be worth it.
     Ranges ranges(shape.images, std::clamp<int64_t>(shape.images * tiling.tiles() / 180, 4, 16));
     float *Ut = scratch<KernelScratch>(kSize), *dU = scratch<GradientScratch>(ranges.count * kSize);
-    transform_kernel<T>(transposed_kernel, kMatrix, Ut);
+    transform_kernel<T, T>(transposed_kernel, kMatrix, Ut);
     parallel(threads, ranges.count, [&](int64_t range) {
       float *V = scratch<InputScratch>(kPositions * stride), *dM = scratch<OutputScratch>(kPositions * stride);
       Overlap<T> overlap(tiling, scratch<OverlapScratch>(Overlap<T>::size(tiling)), beyond_cache);
@@ -195,10 +216,10 @@ void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const V
       int64_t end = ranges.end(range) * tiling.rows;  // in rows of tiles through all images, like `row`
       for (int64_t row = ranges.begin(range) * tiling.rows; row < end; row += batch) {
         int rows = int(std::min<int64_t>(batch, end - row)), count = rows * tiling.columns;
-        Tile<T> tile(tiling, row * tiling.columns);
+        Tile<T, T> tile(tiling, row * tiling.columns);
         transform_tiles(tile, count, x, V, stride);
         transform_gradients(tile, count, gradient, dM, stride);
-        int64_t next = Tile<T>(tiling, row + rows < end ? (row + rows) * tiling.columns : 0).pixel(0, 0);
+        int64_t next = Tile<T, T>(tiling, row + rows < end ? (row + rows) * tiling.columns : 0).pixel(0, 0);
         int64_t values = int64_t(rows) * T * shape.width * kFilters;
         Ahead x_ahead(x + next, values), y_ahead(gradient.y + next, values);
         for (int k = 0; k < kPositions; k++) {
@@ -220,7 +241,7 @@ void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const V
           for (int64_t range = 1; range < ranges.count; range++) total += load(first + range * kSize);
           store(first, total);
         }
-        untransform_kernel<T>(dU + i, kMatrix, kernel_gradient + i);
+        untransform_kernel<T, T>(dU + i, kMatrix, kernel_gradient + i);
       }
     });
   });

@@ -1,10 +1,10 @@
 // Buffers that XLA keeps from step to step.
 //
-// XLA allocates the buffers of a program when it starts and frees them when it ends. The C library gives blocks of their
-// size, hundreds of megabytes, back to the system at once, which clears them again for the next step: a tenth to a third
-// of its time. So XLA's library, and no other, gets two functions of ours where it calls posix_memalign and free: large
-// blocks that it frees are kept, and serve its next allocations of their sizes. Every block is an ordinary one of the C
-// library, so it does not matter if one is freed elsewhere.
+// XLA allocates the buffers of a program when it starts and frees them when it ends. The C library gives blocks of
+// their size, hundreds of megabytes, back to the system at once, which clears them again for the next step: a tenth to
+// a third of its time. So XLA's library, and no other, gets two functions of ours where it calls posix_memalign and
+// free: large blocks that it frees are kept, and serve its next allocations of their sizes. Every block is an ordinary
+// one of the C library, so it does not matter if one is freed elsewhere.
 //
 // An allocation that no kept block fits means that another program runs now: all of them are given back first, and the
 // process never holds more than it would hold anyway.

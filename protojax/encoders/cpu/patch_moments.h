@@ -2,8 +2,8 @@
 //
 // The product of two taps of a patch is that of two pixels at a distance d. Summed over all patches it is nearly the
 // same for every pair of taps at that distance: with the first tap in the middle, the first pixel runs over the whole
-// image; with it in the top row, it leaves out the image's last row; and so on. So it follows from sums of products over
-// all pixels, over the first and last row and column, and at the corners:
+// image; with it in the top row, it leaves out the image's last row; and so on. So it follows from sums of products
+// over all pixels, over the first and last row and column, and at the corners:
 //
 //   S(tap, tap + d) = E(all, all) - E(all, left out) - E(left out, all) + E(left out, left out)
 //
@@ -43,7 +43,7 @@ struct Planes {
   float* at(int c, int y, int x) const { return pixels + c * plane + y * stride + x + 2; }
 };
 
-// E by rows, columns, d as rows and columns + 2, and channels. A sixth column holds sums of the first pixels themselves.
+// E by rows, columns, d as rows and columns + 2, and channels. A sixth column of d: the first pixels alone.
 template <int C>
 struct Products {
   static constexpr int kColumns = 6, kPixels = 5;
@@ -60,7 +60,9 @@ struct Products {
   }
 
   void add(const Products& other) {
-    for (size_t i = 0; i < sizeof sums / sizeof(double); i++) (&sums[0][0][0][0][0][0])[i] += (&other.sums[0][0][0][0][0][0])[i];
+    double* to = &sums[0][0][0][0][0][0];
+    const double* from = &other.sums[0][0][0][0][0][0];
+    for (size_t i = 0; i < sizeof sums / sizeof(double); i++) to[i] += from[i];
   }
 
   // The sum of products of two taps, t = (ty, tx) and t + (dy, dx - 2).
@@ -80,9 +82,9 @@ struct Products {
       Vector block[C][kColumns] = {};
       for (int y = begin; y < end; y++) {
         Vector pixel[C];
-        unroll<C>([&](auto c) PROTOJAX_INLINE { pixel[c] = load(image.at(c, y, x)), block[c][kPixels] += pixel[c]; });
+        unroll<C>([&](auto c) PROTOJAX_INLINE { pixel[c] = keep(load(image.at(c, y, x))), block[c][kPixels] += pixel[c]; });
         unroll<5>([&](auto dx) PROTOJAX_INLINE {
-          Vector other = load(image.at(second, y + dy, x) + dx - 2);
+          Vector other = keep(load(image.at(second, y + dy, x) + dx - 2));
           unroll<C>([&](auto c) PROTOJAX_INLINE { block[c][dx] += pixel[c] * other; });
         });
       }

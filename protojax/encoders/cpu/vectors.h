@@ -78,11 +78,23 @@ inline Vector load(const float* from) { return load_as<Vector>(from); }
 inline Vector load(const BFloat16* from) { return Vector(__builtin_convertvector(load_as<Halves>(from), Bits) << 16); }
 
 inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
+// Rounds to the nearest, and of two equally near ones to the even.
 inline void store(BFloat16* to, Vector v) {
+#if defined(__AVX512BF16__)
+  auto halves = _mm512_cvtneps_pbh(v);
+#else
   Bits bits = Bits(v);
-  bits += 0x7fff + (bits >> 16 & 1);  // to the nearest, and of two equally near ones to the even
+  bits += 0x7fff + (bits >> 16 & 1);
   Halves halves = __builtin_convertvector(bits >> 16, Halves);
+#endif
   std::memcpy(to, &halves, sizeof halves);
+}
+
+inline void copy(const float* from, int count, float* to) { std::memcpy(to, from, count * sizeof(float)); }
+inline void copy(const BFloat16* from, int count, float* to) {
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+  for (; i < count; i++) to[i] = to_float(from[i]);
 }
 
 // A store around the caches, for what will only be read when they hold something else: the line need not be read first.
@@ -100,6 +112,16 @@ inline void stream(float* to, Vector v) {
 #endif
 }
 inline void stream(BFloat16* to, Vector v) { store(to, v); }  // less than a line: it would be read after all
+
+// A value that is to stay in its register: without this some compilers load it again for each use.
+inline Vector keep(Vector v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__SSE__)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
 
 inline Vector broadcast(float value) { return value - Vector{}; }
 

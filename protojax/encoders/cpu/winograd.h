@@ -1,16 +1,17 @@
-// 3x3 convolution from 64 channels to 64 filters by Winograd's minimal filtering F(TxT, 3x3), and its gradients.
+// 3x3 convolution from 64 channels to 64 filters by Winograd's minimal filtering F(RxC, 3x3), and its gradients.
 //
-// The output is cut into tiles of T x T pixels, which hold whole windows of the max-pooling. Each depends on P x P input
-// pixels, P = T + 2. With the maps of filtering.h along both axes, V = B' d B, U = G g G' and y = A' M A, the products
+// The output is cut into tiles of R x C pixels, which hold whole windows of the max-pooling. Each depends on
+// (R + 2) x (C + 2) input pixels. With the maps of filtering.h along both axes, V = B' d B, U = G g G' and y = A' M A,
+// the products
 //
-//   M[k] = V[k] U[k] for each of the P x P positions k
+//   M[k] = V[k] U[k] for each of the (R + 2) x (C + 2) positions k
 //
-// give the outputs with P x P products per channel and filter instead of 9 T x T: 36 instead of 144 for T = 4, 64
-// instead of 324 for T = 6. The gradients are the adjoint of each step:
+// give the outputs with as many products per channel and filter instead of 9 R x C: 36 instead of 144 for tiles of 4x4
+// pixels, 64 instead of 324 for 6x6. The gradients are the adjoint of each step:
 //
 //   dM = A dy A',   dU[k] += V[k]' dM[k],   dg = G' dU G,   dV[k] = dM[k] U[k]',   dd = B dV B' (tiles overlap: a sum)
 //
-// Tiles are numbered through all images, row by row, and go through the matrix products in batches: V [P * P, tiles, 64].
+// Tiles are numbered through all images, row by row, and go through the products in batches: V [positions, tiles, 64].
 #ifndef PROTOJAX_CPU_WINOGRAD_H_
 #define PROTOJAX_CPU_WINOGRAD_H_
 
@@ -21,30 +22,29 @@
 
 namespace protojax {
 
-constexpr int points(int T) { return T + 2; }
-constexpr int positions(int T) { return points(T) * points(T); }
+constexpr int points(int pixels) { return pixels + 2; }
+constexpr int positions(int R, int C) { return points(R) * points(C); }
 
 // Distance between the positions of a batch of tiles; the odd cache line keeps them out of one cache set.
 inline int64_t batch_stride(int64_t tiles) { return tiles * kFilters + 16; }
 
-// How images of height x width pixels are cut into tiles.
-template <int T>
+// A region of images of height x width pixels that is cut into tiles: its first pixel, and how many tiles it has.
+template <int Rows, int Columns>
 struct Tiling {
-  int height, width, rows, columns;
+  static constexpr int R = Rows, C = Columns;
+  int height, width, top, left, rows, columns;
 
-  Tiling(int height, int width, int rows_needed, int columns_needed)
-      : height(height), width(width), rows((rows_needed + T - 1) / T), columns((columns_needed + T - 1) / T) {}
-  int64_t tiles() const { return int64_t(rows) * columns; }
+  int tiles() const { return rows * columns; }
 };
 
 // One tile: its image and place in the grid.
-template <int T>
+template <int R, int C>
 struct Tile {
-  Tiling<T> tiling;
+  Tiling<R, C> tiling;
   int64_t image;
   int row, column;
 
-  Tile(const Tiling<T>& tiling, int64_t index) : tiling(tiling), image(index / tiling.tiles()) {
+  Tile(const Tiling<R, C>& tiling, int64_t index) : tiling(tiling), image(index / tiling.tiles()) {
     int64_t within = index % tiling.tiles();
     row = int(within / tiling.columns), column = int(within % tiling.columns);
   }
@@ -55,56 +55,55 @@ struct Tile {
     row = 0;
     image++;
   }
+  int y(int i) const { return tiling.top + R * row + i; }
+  int x(int j) const { return tiling.left + C * column + j; }
   // Whether row i and column j of pixels, counted from the tile's first output pixel, lie in the image.
-  bool has_row(int i) const { return unsigned(T * row + i) < unsigned(tiling.height); }
-  bool has_column(int j) const { return unsigned(T * column + j) < unsigned(tiling.width); }
+  bool has_row(int i) const { return unsigned(y(i)) < unsigned(tiling.height); }
+  bool has_column(int j) const { return unsigned(x(j)) < unsigned(tiling.width); }
   bool inside(int i, int j) const { return has_row(i) && has_column(j); }
   // Whether all output pixels do.
-  bool whole() const { return inside(T - 1, T - 1); }
+  bool whole() const { return inside(R - 1, C - 1); }
   // Offset of a pixel in all images, and of the pooled value of window (i, j) of the tile.
-  int64_t pixel(int i, int j) const {
-    return ((image * tiling.height + T * row + i) * tiling.width + T * column + j) * kFilters;
-  }
+  int64_t pixel(int i, int j) const { return ((image * tiling.height + y(i)) * tiling.width + x(j)) * kFilters; }
   int64_t window(int i, int j) const {
-    return ((image * (tiling.height / 2) + T / 2 * row + i) * (tiling.width / 2) + T / 2 * column + j) * kFilters;
+    return ((image * (tiling.height / 2) + y(2 * i) / 2) * (tiling.width / 2) + x(2 * j) / 2) * kFilters;
   }
 };
 
 // U[k] = (G g G')[k] for kernels g [3, 3, entries], entries being channels times filters.
-template <int T>
+template <int R, int C>
 void transform_kernel(const float* kernel, int entries, float* U) {
   for (int e = 0; e < entries; e += kLanes) {
-    along_both_axes<Filtering<T>::kernel, 3, points(T)>(
+    along_both_axes<Filtering<R>::kernel, 3, points(R), Filtering<C>::kernel, 3, points(C)>(
         [&](auto i, auto j) PROTOJAX_INLINE { return load(kernel + (3 * i + j) * entries + e); },
-        [&](auto i, auto j, Vector u) PROTOJAX_INLINE { store(U + (points(T) * i + j) * entries + e, u); });
+        [&](auto i, auto j, Vector u) PROTOJAX_INLINE { store(U + (points(C) * i + j) * entries + e, u); });
   }
 }
 
 // dg = G' dU G, the adjoint of transform_kernel, for one vector of entries.
-template <int T>
+template <int R, int C>
 void untransform_kernel(const float* dU, int entries, float* gradient) {
-  along_both_axes<Filtering<T>::kernel_adjoint, points(T), 3>(
-      [&](auto i, auto j) PROTOJAX_INLINE { return load(dU + (points(T) * i + j) * entries); },
+  along_both_axes<Filtering<R>::kernel_adjoint, points(R), 3, Filtering<C>::kernel_adjoint, points(C), 3>(
+      [&](auto i, auto j) PROTOJAX_INLINE { return load(dU + (points(C) * i + j) * entries); },
       [&](auto i, auto j, Vector g) PROTOJAX_INLINE { store(gradient + (3 * i + j) * entries, g); });
 }
 
 // The rows of input pixels of a tile: those of the image, or copies with zeros where the tile reaches beyond it.
-template <int T, class Value>
+template <int R, int C, class Value>
 struct Patch {
-  static constexpr int P = points(T);
-  const Value* rows[P];
-  alignas(64) Value copies[P][P][kFilters], zeros[P][kFilters] = {};
+  const Value* rows[points(R)];
+  alignas(64) Value copies[points(R)][points(C)][kFilters], zeros[points(C)][kFilters] = {};
 
-  void find(const Tile<T>& tile, const Value* x) {
-    bool within = tile.has_column(-1) && tile.has_column(T);
-    for (int i = 0; i < P; i++) {
+  void find(const Tile<R, C>& tile, const Value* x) {
+    bool within = tile.has_column(-1) && tile.has_column(C);
+    for (int i = 0; i < points(R); i++) {
       if (!tile.has_row(i - 1)) {
         rows[i] = zeros[0];
       } else if (within) {
         rows[i] = x + tile.pixel(i - 1, -1);
       } else {
         rows[i] = copies[i][0];
-        for (int j = 0; j < P; j++) {
+        for (int j = 0; j < points(C); j++) {
           const Value* pixel = tile.has_column(j - 1) ? x + tile.pixel(i - 1, j - 1) : zeros[0];
           std::memcpy(copies[i][j], pixel, sizeof copies[i][j]);
         }
@@ -114,16 +113,15 @@ struct Patch {
 };
 
 // V[k][tile] for `count` tiles of x [N, H, W, 64].
-template <int T, class Value>
-void transform_tiles(Tile<T> tile, int count, const Value* x, float* V, int64_t stride) {
-  constexpr int P = points(T);
-  Patch<T, Value> patch;
+template <int R, int C, class Value>
+void transform_tiles(Tile<R, C> tile, int count, const Value* x, float* V, int64_t stride) {
+  Patch<R, C, Value> patch;
   for (int t = 0; t < count; t++, tile.advance(), V += kFilters) {
     patch.find(tile, x);
     for (int c = 0; c < kFilters; c += kLanes) {
-      along_both_axes<Filtering<T>::input, P, P>(
+      along_both_axes<Filtering<R>::input, points(R), points(R), Filtering<C>::input, points(C), points(C)>(
           [&](auto i, auto j) PROTOJAX_INLINE { return load(patch.rows[i] + j * kFilters + c); },
-          [&](auto i, auto j, Vector v) PROTOJAX_INLINE { store(V + (P * i + j) * stride + c, v); });
+          [&](auto i, auto j, Vector v) PROTOJAX_INLINE { store(V + (points(C) * i + j) * stride + c, v); });
     }
   }
 }
@@ -135,9 +133,9 @@ class Overlap {
  public:
   static constexpr int P = points(T);
 
-  Overlap(const Tiling<T>& tiling, float* buffer, bool beyond_cache)
+  Overlap(const Tiling<T, T>& tiling, float* buffer, bool beyond_cache)
       : tiling_(tiling), width_((T * tiling.columns + 2) * kLanes), below_(buffer), beyond_cache_(beyond_cache) {}
-  static int64_t size(const Tiling<T>& tiling) { return 2 * int64_t(T * tiling.columns + 2) * kFilters; }
+  static int64_t size(const Tiling<T, T>& tiling) { return 2 * int64_t(T * tiling.columns + 2) * kFilters; }
 
   // Writes the rows of pixels that are complete with row `row` of tiles; dx begins with the first pixel of its image.
   template <class Value>
@@ -161,7 +159,7 @@ class Overlap {
  private:
   template <bool Inside, class Value>
   void add_tile(int row, int column, const float* dV, int64_t stride, float* right, float* below, Value* dx) {
-    along_both_axes<Filtering<T>::input_adjoint, P, P>(
+    along_both_axes<Filtering<T>::input_adjoint, P, P, Filtering<T>::input_adjoint, P, P>(
         [&](auto i, auto j) PROTOJAX_INLINE { return load(dV + (P * i + j) * stride); },
         [&](auto i, auto j, Vector d) PROTOJAX_INLINE {
           float *beside = right + (2 * i + j % T) * kLanes, *under = below + i % T * width_ + j * kLanes;
@@ -201,24 +199,24 @@ class Overlap {
     beyond_cache_ ? stream(dx, d) : store(dx, d);
   }
 
-  Tiling<T> tiling_;
+  Tiling<T, T> tiling_;
   int64_t width_;  // of a row of pixels in `below`, with one more on each side of the image
   float* below_;   // [64 / lanes, 2, T * columns + 2, lanes]
   bool beyond_cache_;
 };
 
 // Calls write(i, j, y) for the outputs y = A' M A of one tile, row by row, for the channels of one vector.
-template <int T, class Write>
+template <int R, int C, class Write>
 PROTOJAX_INLINE inline void untransform_output(const float* M, int64_t stride, const Write& write) {
-  along_both_axes<Filtering<T>::output, points(T), T>(
-      [&](auto i, auto j) PROTOJAX_INLINE { return load(M + (points(T) * i + j) * stride); }, write);
+  along_both_axes<Filtering<R>::output, points(R), R, Filtering<C>::output, points(C), C>(
+      [&](auto i, auto j) PROTOJAX_INLINE { return load(M + (points(C) * i + j) * stride); }, write);
 }
 
 // dM = A dy A', the adjoint of untransform_output; read(i, j) gives dy, column by column.
-template <int T, class Read>
+template <int R, int C, class Read>
 PROTOJAX_INLINE inline void transform_output(const Read& read, float* dM, int64_t stride) {
-  along_both_axes<Filtering<T>::output_adjoint, T, points(T)>(
-      read, [&](auto i, auto j, Vector m) PROTOJAX_INLINE { store(dM + (points(T) * i + j) * stride, m); });
+  along_both_axes<Filtering<R>::output_adjoint, R, points(R), Filtering<C>::output_adjoint, C, points(C)>(
+      read, [&](auto i, auto j, Vector m) PROTOJAX_INLINE { store(dM + (points(C) * i + j) * stride, m); });
 }
 
 // Adds the gradient of a window's pooled value to that of the winner among its outputs y, the first of equal ones.

@@ -10,7 +10,7 @@ from experiments.compared.nearest import by_nearest, nearest_task
 from protojax.devices import AXIS
 from protojax.distances import cosine
 from protojax.encoders import LinearMap
-from protojax.episodes import Dataset, Drawn, Episode
+from protojax.episodes import Dataset, DrawnEpisode, Episode
 
 COUNTS = np.array([1, 5, 2, 4])
 # Item i of class k is the number 10 k + i; padding is -1.
@@ -28,7 +28,7 @@ def test_every_item_is_drawn_alike_and_none_of_the_padding():
 
 def test_episodes_of_the_host_are_refused():
     with pytest.raises(ValueError, match='data on the device'):
-        sample_batch(jax.random.key(0), Drawn(jnp.zeros((2, 3)), jnp.arange(2)), size=2)
+        sample_batch(jax.random.key(0), DrawnEpisode(jnp.zeros((2, 3)), jnp.arange(2)), size=2)
 
 
 POINTS = Dataset(jnp.float32(np.random.default_rng(0).normal(size=(4, 5, 7))), jnp.asarray(COUNTS))

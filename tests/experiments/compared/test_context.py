@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.compared.context import in_context, queries_in_context, support_in_context
-from experiments.compared.decoupled import by_halves, twofold
+from experiments.compared.decoupled import decoupled_classifier, decoupled_encoder
 from protojax.classifiers import by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
 from protojax.encoders import Conv4, encode, initialize
@@ -90,7 +90,7 @@ def test_the_parameters_of_a_distance_are_kept():
 def test_support_and_queries_have_an_encoder_each():
     single = Conv4(filters=4, kernels=False, item_shape=(16, 16, 1))
     images = RNG.integers(0, 256, (4, 16, 16, 1), dtype=np.uint8)
-    both = twofold(single)
+    both = decoupled_encoder(single)
     params, stats = initialize(both, jax.random.key(0), (16, 16, 1))
     embeddings, _ = encode(both, params, stats, images)
     halves = [encode(single, params[name], stats[name], images)[0] for name in ('g', 'f')]
@@ -98,7 +98,6 @@ def test_support_and_queries_have_an_encoder_each():
     assert not np.allclose(*halves)
     episode = Episode(embeddings[:2], jnp.arange(2), embeddings[2:], None, jnp.arange(2))
     chosen = Episode(halves[0][:2], jnp.arange(2), halves[1][2:], None, jnp.arange(2))
-    np.testing.assert_allclose(
-        by_halves(by_prototypes()).apply({}, episode), by_prototypes().apply({}, chosen), rtol=1e-5, atol=1e-5
-    )
-    assert by_halves(by_prototypes(learned_mahalanobis())).initialize(None, 8)['factor'].shape == (4, 4)
+    found = decoupled_classifier(by_prototypes()).apply({}, episode)
+    np.testing.assert_allclose(found, by_prototypes().apply({}, chosen), rtol=1e-5, atol=1e-5)
+    assert decoupled_classifier(by_prototypes(learned_mahalanobis())).initialize(None, 8)['factor'].shape == (4, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.compared import metalstm
-from experiments.compared.metalstm import init_meta_learner, learn, metalstm_task, preprocess
+from experiments.compared.metalstm import init_meta_learner, meta_learn, metalstm_task, preprocess_for_lstm
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset, Episode
 
@@ -24,7 +24,7 @@ def fixed_gates(rate, kept):
 
 
 def test_fixed_gates_are_gradient_descent():
-    found = learn(fixed_gates(0.01, 1.0), loss, START, updates=3)
+    found = meta_learn(fixed_gates(0.01, 1.0), loss, START, updates=3)
     theta = START
     for _ in range(3):
         theta = jax.tree.map(lambda p, g: p - 0.01 * g, theta, jax.grad(loss)(theta))
@@ -32,7 +32,7 @@ def test_fixed_gates_are_gradient_descent():
 
 
 def test_a_forget_gate_below_one_is_weight_decay():
-    found = learn(fixed_gates(0.01, 0.9), loss, START, updates=1)
+    found = meta_learn(fixed_gates(0.01, 0.9), loss, START, updates=1)
     expected = jax.tree.map(lambda p, g: 0.9 * p - 0.01 * g, START, jax.grad(loss)(START))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
 
@@ -40,17 +40,17 @@ def test_a_forget_gate_below_one_is_weight_decay():
 def test_gates_depend_on_gradient_and_weight():
     meta = init_meta_learner(jax.random.key(0))
     meta = {**meta, 'kernel': 100 * meta['kernel']}
-    moved = learn(meta, loss, START, updates=2)
-    plain = learn(fixed_gates(float(jax.nn.sigmoid(-4.5)), float(jax.nn.sigmoid(6.0))), loss, START, updates=2)
+    moved = meta_learn(meta, loss, START, updates=2)
+    plain = meta_learn(fixed_gates(float(jax.nn.sigmoid(-4.5)), float(jax.nn.sigmoid(6.0))), loss, START, updates=2)
     assert not np.allclose(moved['a'], plain['a'], atol=1e-3)
 
 
 def test_gradients_of_the_learner_are_constants():
     """With fixed gates theta_n = theta_0 minus constants, so its derivative by theta_0 is one, whatever the loss."""
-    slope = jax.grad(lambda start: learn(fixed_gates(0.01, 1.0), loss, start, updates=3)['b'])(START)
+    slope = jax.grad(lambda start: meta_learn(fixed_gates(0.01, 1.0), loss, start, updates=3)['b'])(START)
     np.testing.assert_allclose(slope['b'], 1.0, rtol=1e-6)
     np.testing.assert_allclose(slope['a'], [0.0, 0.0])
-    of_bias = jax.grad(lambda meta: learn(meta, loss, START, updates=3)['b'])(fixed_gates(0.01, 0.9))['bias']
+    of_bias = jax.grad(lambda meta: meta_learn(meta, loss, START, updates=3)['b'])(fixed_gates(0.01, 0.9))['bias']
     assert (of_bias != 0).all()
 
 
@@ -65,7 +65,7 @@ def test_gradients_of_the_learner_are_constants():
     ],
 )
 def test_values_are_preprocessed_by_their_size(value, expected):
-    np.testing.assert_allclose(preprocess(jnp.array([value]))[0], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(preprocess_for_lstm(jnp.array([value]))[0], expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.fixture(scope='module')

@@ -6,7 +6,13 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.compared.statistician import context_divergence, divergence, item_bounds, sample, statistician_task
+from experiments.compared.statistician import (
+    context_divergence,
+    divergence,
+    sample,
+    statistician_bounds,
+    statistician_task,
+)
 from protojax.devices import AXIS
 from protojax.episodes import Dataset, Episode
 
@@ -42,7 +48,7 @@ def test_the_bound_of_an_item():
     ink = 1 / (1 + np.exp(-odds))
     likelihood = np.log(np.where(pixels, ink, 1 - ink)).sum()
     kl = 0.5 * (0.5**2) + 0.5 * (2 + 1 - 1 - np.log(2))
-    np.testing.assert_allclose(item_bounds(jnp.float32(odds), pixels, q, p), [likelihood - kl], rtol=1e-5)
+    np.testing.assert_allclose(statistician_bounds(jnp.float32(odds), pixels, q, p), [likelihood - kl], rtol=1e-5)
     np.testing.assert_allclose(context_divergence(q), [kl], rtol=1e-5)
 
 

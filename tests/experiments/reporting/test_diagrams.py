@@ -2,25 +2,27 @@
 
 import numpy as np
 import pytest
+from made_up import classes
 from matplotlib.contour import ContourSet
 
-from experiments.reporting import diagrams, drawing
-from experiments.reporting.maps import Embedded
+from experiments.reporting.diagrams import (
+    diagram_plane,
+    farthest_for_diagram,
+    items_for_diagram,
+    nearest_for_diagram,
+    prototype_diagram,
+    query_for_diagram,
+)
+from experiments.reporting.drawing import encoded_drawing
+from experiments.reporting.maps import EmbeddedClasses
 
 RNG = np.random.default_rng(0)
-
-
-def classes(count, items, dimensions=6, spread=1.0):
-    centres = 4 * RNG.normal(size=(count, dimensions))
-    points = (centres[:, None] + spread * RNG.normal(size=(count, items, dimensions))).reshape(-1, dimensions)
-    images = RNG.integers(0, 256, (count * items, 5, 5, 1)).astype(np.uint8)
-    return Embedded(points, np.repeat(np.arange(count), items), tuple(f'class {k}' for k in range(count)), images)
 
 
 def test_the_plane_of_three_prototypes_keeps_the_regions():
     """What is nearest in six dimensions is nearest in the plane, by the same difference of squared distances."""
     prototypes, points = RNG.normal(size=(3, 6)), RNG.normal(size=(50, 6))
-    onto = diagrams.plane_of(prototypes)
+    onto = diagram_plane(prototypes)
 
     def differences(points, prototypes):
         squares = np.sum((points[:, None] - prototypes) ** 2, -1)
@@ -35,8 +37,8 @@ def test_a_diagram_has_support_prototypes_query_and_regions(few_shot, with_image
     support = classes(3, 4)
     support = support if with_images else support._replace(images=None)
     prototypes = np.stack([support.points[support.labels == k].mean(0) for k in range(3)])
-    query = Embedded(support.points[:1] + 0.1, support.labels[:1], support.names, support.images)
-    figure = diagrams.prototype_diagram(support, prototypes, query, 'title', 'remark', few_shot=few_shot)
+    query = EmbeddedClasses(support.points[:1] + 0.1, support.labels[:1], support.names, support.images)
+    figure = prototype_diagram(support, prototypes, query, 'title', 'remark', few_shot=few_shot)
     (axes,) = figure.axes
     black = [line for line in axes.lines if line.get_color() == 'black' and line.get_marker() == 'o']
     shown, real = np.array([line.get_xydata()[0] for line in black]), prototypes
@@ -46,26 +48,26 @@ def test_a_diagram_has_support_prototypes_query_and_regions(few_shot, with_image
     assert len(joined) == 3 + (12 if few_shot else 0)  # the query to each prototype, and the support to its own
     assert len(axes.images) == (13 if with_images else 0)  # support and query
     assert sum(isinstance(part, ContourSet) and part.filled for part in axes.collections) == 3  # regions
-    assert drawing.encoded(figure, 'pdf')
+    assert encoded_drawing(figure, 'pdf')
 
 
 def test_three_classes_that_are_near_and_three_that_are_far():
     means = np.array([[0.0, 0], [9, 9], [1, 0], [5, 5], [0, 2], [-9, 9]])
-    assert sorted(diagrams.nearest_three(means)) == [0, 2, 4]
-    assert sorted(diagrams.farthest_three(means)) == [1, 2, 5]
+    assert sorted(nearest_for_diagram(means)) == [0, 2, 4]
+    assert sorted(farthest_for_diagram(means)) == [1, 2, 5]
 
 
 def test_the_query_is_right_by_a_margin():
     """Prototypes are at 0 and 10; the first class has items at 1, 4.5 and (wrong) 6, the second at 9."""
-    found = Embedded(np.array([[1.0], [4.5], [6.0], [9.5]]), np.array([0, 0, 0, 1]), ('a', 'b'))
+    found = EmbeddedClasses(np.array([[1.0], [4.5], [6.0], [9.5]]), np.array([0, 0, 0, 1]), ('a', 'b'))
     prototypes = np.array([[0.0], [10.0]])
-    points = [diagrams.rightly_classified(found, prototypes, share=share).points for share in (0.0, 0.5, 1.0)]
+    points = [query_for_diagram(found, prototypes, share=share).points for share in (0.0, 0.5, 1.0)]
     assert np.concatenate(points)[:, 0].tolist() == [4.5, 1.0, 9.5]
     nothing_right = found._replace(labels=1 - found.labels)._replace(points=np.array([[1.0], [1.0], [1.0], [9.0]]))
-    assert diagrams.rightly_classified(nothing_right, prototypes, share=0.0).points.shape == (1, 1)
+    assert query_for_diagram(nothing_right, prototypes, share=0.0).points.shape == (1, 1)
 
 
 def test_chosen_classes_are_numbered_anew():
-    found = Embedded(np.arange(4.0)[:, None], np.array([2, 5, 1, 2]), tuple('abcdef'))
-    chosen = diagrams.taken(found, np.array([1, 3]), np.array([2, 5]))
+    found = EmbeddedClasses(np.arange(4.0)[:, None], np.array([2, 5, 1, 2]), tuple('abcdef'))
+    chosen = items_for_diagram(found, np.array([1, 3]), np.array([2, 5]))
     assert chosen.labels.tolist() == [1, 0] and chosen.names == ('c', 'f') and chosen.points.tolist() == [[1], [3]]

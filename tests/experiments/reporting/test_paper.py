@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.reporting import results as report
-from experiments.reporting.paper import TABLES, figures
+from experiments.reporting.paper import TABLES, paper_figures
+from experiments.reporting.results import results_table
 
 
 def results(split='test', synthetic=False, weights=None, **config):
@@ -54,10 +54,10 @@ def test_settings_that_stand_in_two_tables_have_one_interval():
     ],
 )
 def test_a_figure_stands_beside_the_same_setting(experiment, run, expected):
-    found = figures(experiment, run)
+    found = paper_figures(experiment, run)
     assert {**found, **expected} == found
     for column, figure in expected.items():
-        assert f'| {column} ' in report.table(run, experiment) and f'| {figure} ' in report.table(run, experiment)
+        assert f'| {column} ' in results_table(run, experiment) and f'| {figure} ' in results_table(run, experiment)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_figure_stands_beside_the_same_setting(experiment, run, expected):
     ],
 )
 def test_else_there_is_a_dash_and_a_note(experiment, run, note):
-    assert figures(experiment, run) == {}
-    lines = report.table(run, experiment).splitlines()
+    assert paper_figures(experiment, run) == {}
+    lines = results_table(run, experiment).splitlines()
     assert note in lines[-1]
     assert [line.split('|')[3].strip() for line in lines if ' 50.00 ± 0.50 ' in line] == ['-'] * 5

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from experiments.reporting import drawing, pictures
-from experiments.reporting.pictures import Predictions
+from experiments.reporting.confusion import confused_pairs
+from experiments.reporting.drawing import encoded_drawing
+from experiments.reporting.pictures import (
+    PicturedPredictions,
+    letter_in_picture,
+    picture_of_curves,
+    picture_of_episode,
+    picture_of_mistakes,
+)
 
 
 def texts(figure):
@@ -24,7 +31,7 @@ LINES = [
 
 
 def test_curves_have_a_row_for_each_stage_and_the_best_point_marked():
-    figure = pictures.curves(LINES, 'title')
+    figure = picture_of_curves(LINES, 'title')
     loss, accuracy, final, _ = figure.axes
     training, validation, best = loss.lines
     assert training.get_xydata().tolist() == [[1, 3], [2, 1.5], [3, 1], [4, 0.75]]
@@ -39,7 +46,7 @@ def test_curves_have_a_row_for_each_stage_and_the_best_point_marked():
 @pytest.mark.parametrize('loss', [0.0, 1.0, float('nan')])
 def test_curves_of_a_run_that_learned_nothing(loss):
     lines = [report('train', 'train', episode, loss) for episode in (1, 2)]
-    assert drawing.encoded(pictures.curves(lines, 'title'))
+    assert encoded_drawing(picture_of_curves(lines, 'title'))
 
 
 def images(count, channels=1):
@@ -48,35 +55,37 @@ def images(count, channels=1):
 
 @pytest.mark.parametrize('channels', [1, 3])
 def test_an_episode_shows_each_image_once_and_marks_mistakes(channels):
-    queries = Predictions(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), ('Korean/a', 'Korean/b'), images(4, channels))
-    figure = pictures.episode(images(2, channels), np.array([0, 1]), queries, 'episode')
+    queries = PicturedPredictions(
+        np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), ('Korean/a', 'Korean/b'), images(4, channels)
+    )
+    figure = picture_of_episode(images(2, channels), np.array([0, 1]), queries, 'episode')
     (axes,) = figure.axes
     assert len(axes.images) == 6
     assert [text for text in texts(figure) if text in ('A', 'B', '✗ A', '✗ B')] == ['A', '✗ B', 'B', 'B']
     assert [patch.get_linewidth() > 1 for patch in axes.patches] == [False, False, True, False, False, False]
     assert '75.0 % of 4 queries right' in texts(figure)[0]
-    assert drawing.encoded(figure)
+    assert encoded_drawing(figure)
 
 
 def test_a_large_episode_is_shown_in_part():
     labels = np.repeat(np.arange(30), 20)
-    queries = Predictions(labels, labels, tuple(map(str, range(30))), images(600))
-    (axes,) = pictures.episode(images(30), np.arange(30), queries, 'episode').axes
+    queries = PicturedPredictions(labels, labels, tuple(map(str, range(30))), images(600))
+    (axes,) = picture_of_episode(images(30), np.arange(30), queries, 'episode').axes
     assert len(axes.images) == 20 * (1 + 15)
 
 
 # Class 0 is taken for 1 in half of its items, 1 for 0 in a quarter, 2 for 0 in all of its items.
-CONFUSED = Predictions(
+CONFUSED = PicturedPredictions(
     np.array([0, 0, 1, 1, 1, 1, 2]), np.array([0, 1, 0, 1, 1, 1, 0]), ('zero', 'one', 'two'), images(7)
 )
 
 
 def test_the_most_confused_pairs_come_first_and_each_once():
-    assert pictures.confused_pairs(CONFUSED) == [(2, 0, 1.0), (0, 1, 0.5)]
+    assert confused_pairs(CONFUSED) == [(2, 0, 1.0), (0, 1, 0.5)]
 
 
 def test_mistakes_as_images():
-    figure = pictures.mistakes(CONFUSED, 'title')
+    figure = picture_of_mistakes(CONFUSED, 'title')
     assert [text for text in texts(figure) if '%' in text][1:] == ['100 %', '50 %']
     shown = [image.get_array()[0, 0] for image in figure.axes[0].images]
     of_class_0, of_class_1 = (
@@ -87,7 +96,7 @@ def test_mistakes_as_images():
 
 
 def test_mistakes_by_name_where_there_are_no_images():
-    (axes,) = pictures.mistakes(CONFUSED._replace(images=None), 'title').axes
+    (axes,) = picture_of_mistakes(CONFUSED._replace(images=None), 'title').axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ['two → zero', 'zero → one']
     assert [bar.get_width() for bar in axes.patches] == [100, 50]
 
@@ -96,8 +105,8 @@ def test_mistakes_by_name_where_there_are_no_images():
 @pytest.mark.parametrize('drawn', [CONFUSED.images, None])
 def test_no_mistakes_at_all(drawn):
     found = CONFUSED._replace(predicted=CONFUSED.labels, images=drawn)
-    assert drawing.encoded(pictures.mistakes(found, 'title'))
+    assert encoded_drawing(picture_of_mistakes(found, 'title'))
 
 
 def test_letters():
-    assert [pictures.letter(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']
+    assert [letter_in_picture(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']

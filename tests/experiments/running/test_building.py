@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from experiments.running.building import (
-    augmentations,
+    build_augmentations,
     build_few_shot_task,
     build_zero_shot_task,
     channel_statistics,
 )
-from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
-from experiments.running.driver import Run, save_weights
+from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig, config_to_json
+from experiments.running.driver import Run, save_trained_weights
 from protojax.datasets import Data, Split
 from protojax.episodes import Episode
 from protojax.pretrained import load_pretrained
@@ -118,7 +118,7 @@ def test_flags_say_how_training_images_are_changed(mirrors, pixels):
     rows, columns = set(), set()
     for seed in range(50):
         changed = image
-        for change in augmentations(FewShotConfig(mirror=mirrors, shift=pixels)):
+        for change in build_augmentations(FewShotConfig(mirror=mirrors, shift=pixels)):
             changed = change(jax.random.key(seed), changed, np.zeros(1, int), way=1)
         rows.update(np.nonzero(changed)[1].tolist())
         columns.update(np.nonzero(changed)[2].tolist())
@@ -127,13 +127,15 @@ def test_flags_say_how_training_images_are_changed(mirrors, pixels):
     assert (max(columns) > 4) == mirrors
 
 
-@pytest.mark.parametrize('distance', ['euclidean', 'cosine'])
-def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
+@pytest.mark.parametrize(
+    'method', [{'distance': 'euclidean'}, {'distance': 'cosine'}, {'model': 'matching', 'context': 'fce'}]
+)
+def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 3, 16, 16, 1), dtype=np.uint8)
     classes = Split(images, np.full(4, 3, np.int32), tuple('abcd'), None)
     data = Data('tiny', True, classes, classes, classes)
     config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, validation_way=2)
-    config = dataclasses.replace(config, kernels='off', distance=distance, temperature=16.0)
+    config = dataclasses.replace(config, kernels='off', temperature=16.0, **method)
 
     def scores(task, params, batch_stats):
         embeddings = task.embed(params, batch_stats, images[:, 0])
@@ -143,18 +145,25 @@ def test_weights_hold_the_temperature_of_squared_distances(distance, tmp_path):
     task = build_few_shot_task(config, data)
     params, batch_stats = task.initialize(jax.random.key(0))
     run = Run(config, None, data, task, [], SimpleNamespace(path=tmp_path))
-    save_weights(run, (params, batch_stats), {'seed': 3})
+    save_trained_weights(run, (params, batch_stats), {'seed': 3})
     expected = scores(task, params, batch_stats)
     file = str(tmp_path / 'weights.safetensors')
     weights = load_pretrained(file)
     assert weights.description['results'] == {'seed': 3}
-    variables = {'encoder': weights.params, 'classifier': {}}, weights.batch_stats
+    variables = {'encoder': weights.params, 'classifier': weights.classifier}, weights.batch_stats
     again = build_few_shot_task(dataclasses.replace(config, weights=file), data)
     np.testing.assert_allclose(scores(again, *variables), expected, rtol=1e-5, atol=1e-6)
     plain = build_few_shot_task(dataclasses.replace(config, weights=file, temperature=1.0), data)
     without = scores(plain, *variables)
-    np.testing.assert_allclose(without, expected * (1 if distance == 'euclidean' else 16), rtol=1e-5, atol=1e-6)
+    if 'context' not in method:
+        factor = 1 if method['distance'] == 'euclidean' else 16
+        np.testing.assert_allclose(without, expected * factor, rtol=1e-5, atol=1e-6)
     assert np.ptp(expected) > 0
+
+    save_trained_weights(run, (params, batch_stats), {'config': config_to_json(config)})
+    other = dataclasses.replace(config, weights=file, model='prototypical', context='none', distance='mahalanobis')
+    with pytest.raises(ConfigError, match='were trained with --(distance|model)=.*; give this flag'):
+        build_few_shot_task(other, data)
 
 
 def test_advice_names_a_flag_that_can_help():

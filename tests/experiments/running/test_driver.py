@@ -11,13 +11,16 @@ import pytest
 from experiments import cub, miniimagenet, omniglot
 from experiments.running import driver
 from experiments.running.config import ConfigError
-from experiments.running.flags import parse
-from experiments.running.workdir import WorkdirError
+from experiments.running.driver import run_experiment
+from experiments.running.evaluating import evaluators
+from experiments.running.flags import parse_flags
+from experiments.running.workdir import WorkdirError, default_workdir
 from protojax.checkpoints import Checkpoints
 from protojax.datasets.omniglot import SPLITS, rotated
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
+from protojax.evaluation import Score
 
 TINY = {
     'way': 5,
@@ -65,7 +68,13 @@ def lines(workdir):
 def finished(tmp_path_factory):
     """A run on the stand-in that went through without interruption."""
     workdir = tmp_path_factory.mktemp('run')
-    return workdir, driver.run(config(workdir, pictures='on'), EXPERIMENT)
+    return workdir, run_experiment(config(workdir, pictures='on'), EXPERIMENT)
+
+
+@pytest.fixture
+def one_device(monkeypatch):
+    """Of the eight that tests see: quicker where it makes no difference."""
+    monkeypatch.setattr(driver, 'devices_for', lambda config: jax.devices()[:1])
 
 
 def test_a_run_writes_what_it_promises(finished):
@@ -84,21 +93,22 @@ def test_a_run_writes_what_it_promises(finished):
     assert timing['seconds'] > 0 and 'core' in timing['processor'] and 'commit' in timing
 
 
-def test_a_run_leaves_pictures_and_its_last_line_names_the_files(finished, tmp_path, capsys):
+def test_a_run_leaves_pictures_and_its_last_lines_name_the_files(finished, tmp_path, capsys):
     workdir, _ = finished
     names = ['curves.png', 'episode.png', 'mistakes.png']
     assert sorted(path.name for path in workdir.glob('*.png')) == names
     (events,) = (workdir / 'tensorboard' / 'pictures').glob('events.*')
     assert all((workdir / name).read_bytes() in events.read_bytes() for name in names)
-    driver.run(config(tmp_path, episodes=2), EXPERIMENT)
-    assert capsys.readouterr().out.splitlines()[-1] == f'written to {tmp_path}: results.json, weights.safetensors'
+    run_experiment(config(tmp_path, episodes=2), EXPERIMENT)
+    last = [f'written to {tmp_path}:', '  results.json, weights.safetensors']
+    assert capsys.readouterr().out.splitlines()[-2:] == last
     assert not list(tmp_path.glob('*.png'))
 
 
 def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, tmp_path):
     workdir, results = finished
     monkeypatch.chdir(tmp_path)
-    driver.run(dataclasses.replace(config(''), episodes=2), EXPERIMENT)
+    run_experiment(dataclasses.replace(config(''), episodes=2), EXPERIMENT)
     printed = capsys.readouterr().out.splitlines()
     assert 'not Omniglot' in printed[0]
     assert any('not Omniglot' in line for line in printed[2:])  # the table's title
@@ -108,14 +118,14 @@ def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, 
 
 def test_starting_again_evaluates_the_same(finished):
     workdir, results = finished
-    assert driver.run(config(workdir), EXPERIMENT) == results
-    assert driver.run(config(workdir, evaluate_only=True), EXPERIMENT) == results
+    assert run_experiment(config(workdir), EXPERIMENT) == results
+    assert run_experiment(config(workdir, evaluate_only=True), EXPERIMENT) == results
     assert len(lines(workdir)) == 3
 
 
 def test_data_on_the_host_give_the_same_run(finished, tmp_path):
     workdir, results = finished
-    assert driver.run(config(tmp_path, placement='host'), EXPERIMENT) == results
+    assert run_experiment(config(tmp_path, placement='host'), EXPERIMENT) == results
     for ours, theirs in zip(final_params(tmp_path), final_params(workdir), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -123,21 +133,21 @@ def test_data_on_the_host_give_the_same_run(finished, tmp_path):
 def test_another_configuration_is_refused(finished):
     workdir, _ = finished
     with pytest.raises(WorkdirError, match=r'shot \(1 there, 2 now\)'):
-        driver.run(config(workdir, shot=2), EXPERIMENT)
+        run_experiment(config(workdir, shot=2), EXPERIMENT)
     with pytest.raises(WorkdirError, match=r"dataset \('synthetic handwriting, not Omniglot' there, 'Omniglot' now\)"):
-        driver.run(config(workdir), REAL)
+        run_experiment(config(workdir), REAL)
 
 
 def test_nothing_trained_is_an_error(tmp_path):
     with pytest.raises(WorkdirError, match='holds nothing trained'):
-        driver.run(config(tmp_path, evaluate_only=True), EXPERIMENT)
+        run_experiment(config(tmp_path, evaluate_only=True), EXPERIMENT)
 
 
 def test_an_unfinished_run_is_evaluated_but_not_written(finished, tmp_path, capsys):
     workdir, results = finished
     unfinished = tmp_path / 'unfinished'
     shutil.copytree(workdir, unfinished, ignore=shutil.ignore_patterns('results.json', 'weights.safetensors'))
-    assert driver.run(config(unfinished, evaluate_only=True), EXPERIMENT) == results
+    assert run_experiment(config(unfinished, evaluate_only=True), EXPERIMENT) == results
     assert 'not been trained to its end' in capsys.readouterr().out
     assert not (unfinished / 'results.json').exists() and not (unfinished / 'weights.safetensors').exists()
 
@@ -146,7 +156,7 @@ def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp
     workdir, results = finished
     monkeypatch.chdir(tmp_path)
     weights = str(workdir / 'weights.safetensors')
-    evaluated = driver.run(config('', weights=weights, shot=2, scale_init='ones'), EXPERIMENT)
+    evaluated = run_experiment(config('', weights=weights, shot=2, scale_init='ones'), EXPERIMENT)
     assert evaluated['test'] == results['test']
     assert evaluated['weights']['config'] == results['config']
     assert 'trained with --way=5 --shot=1 --query=3 --recipe="paper" --episodes=0 --seed=0' in capsys.readouterr().out
@@ -154,14 +164,14 @@ def test_weights_of_a_run_give_its_figures_in_a_place_of_their_own(finished, tmp
     assert place.name == f'evaluation-of-{workdir.name}-weights'
     assert json.loads((place / 'results.json').read_text()) == json.loads(json.dumps(evaluated))
     with pytest.raises(WorkdirError, match='holds a run of its own; choose another --workdir for --weights'):
-        driver.run(config(workdir, weights=weights), EXPERIMENT)
+        run_experiment(config(workdir, weights=weights), EXPERIMENT)
 
 
 def test_weights_of_other_images_are_refused(tmp_path):
     experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
     values = {**TINY, 'workdir': str(tmp_path), 'query': 2, 'test_shot': (1,), 'weights': 'omniglot-60way-1shot'}
     with pytest.raises(ConfigError, match='--weights=omniglot-60way-1shot are of 28x28x1 items, but here they are 84x'):
-        driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+        run_experiment(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
 
 
 def test_commands_of_different_experiments_share_no_folder():
@@ -178,7 +188,7 @@ def test_commands_of_different_experiments_share_no_folder():
         ['--weights=b/weights.safetensors'],
         ['--seed=1'],
     ]
-    names = [driver.default_workdir(parse(omniglot.RECIPE, command), REAL, data) for command in commands]
+    names = [default_workdir(parse_flags(omniglot.RECIPE, command), REAL, data) for command in commands]
     assert len(set(names)) == len(commands)
     assert names[0] == 'runs/omniglot-60way-1shot-seed0'
     assert names[4] == 'runs/omniglot-60way-1shot-recipe=modern-shift=0-seed0'
@@ -186,59 +196,69 @@ def test_commands_of_different_experiments_share_no_folder():
     assert names[7] == 'runs/evaluation-of-a-weights'
 
 
-def test_search_then_training_anew(tmp_path, capsys):
+@pytest.fixture
+def lowest_after_four_episodes(monkeypatch, one_device):
+    """Validation every two episodes finds these losses, whatever was learned."""
+
+    def with_losses(*args):
+        embed, _, test = evaluators(*args)
+        losses = iter([3.0, 1.0, 2.0, 2.0])
+        return embed, lambda *_: Score(50.0, 1.0, next(losses), 10), test
+
+    monkeypatch.setattr(driver, 'evaluators', with_losses)
+
+
+def episodes_of(workdir, stage):
+    return [line['episode'] for line in lines(workdir) if line['stage'] == stage]
+
+
+def test_search_then_training_anew(tmp_path, capsys, lowest_after_four_episodes):
     """The validation loss chooses the length; the final model is trained as long on train and validation classes."""
-    results = driver.run(config(tmp_path, patience=2), REAL)
-    search = [line for line in lines(tmp_path) if line['stage'] == 'search' and line['split'] == 'validation']
-    losses = [line['loss'] for line in search]
-    best = search[int(np.argmin(losses))]['episode']
-    assert search[-1]['episode'] == best + 2 * 2
-    trained = [line['episode'] for line in lines(tmp_path) if line['stage'] == 'train']
-    assert max(trained) == best == results['trained_episodes']
-    assert f'lowest validation loss after {best} episodes' in capsys.readouterr().out
+    results = run_experiment(config(tmp_path, patience=2), REAL)
+    assert max(episodes_of(tmp_path, 'search')) == 4 + 2 * 2
+    assert max(episodes_of(tmp_path, 'train')) == 4 == results['trained_episodes']
+    assert 'lowest validation loss after 4 episodes' in capsys.readouterr().out
 
 
-def test_training_anew_for_as_long_as_the_search_took(tmp_path):
+def test_training_anew_for_as_long_as_the_search_took(tmp_path, lowest_after_four_episodes):
     """As the official code does: the best length plus the patience."""
-    results = driver.run(config(tmp_path, patience=2, retrain_length='search'), REAL)
-    last = max(line['episode'] for line in lines(tmp_path) if line['stage'] == 'search')
-    assert last == results['trained_episodes']
-    assert last == max(line['episode'] for line in lines(tmp_path) if line['stage'] == 'train')
+    results = run_experiment(config(tmp_path, patience=2, retrain_length='search'), REAL)
+    assert max(episodes_of(tmp_path, 'train')) == 4 + 2 * 2 == results['trained_episodes']
 
 
-def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path):
+def test_choosing_between_recipes_never_looks_at_test_classes(tmp_path, one_device):
     def without_test(config):
         return characters(config, synthetic=False)._replace(test=None)
 
-    results = driver.run(config(tmp_path, evaluate_on='validation', episodes=2), REAL._replace(load=without_test))
+    results = run_experiment(config(tmp_path, evaluate_on='validation', episodes=2), REAL._replace(load=without_test))
     assert 'test' not in results and '5-way 1-shot' in results['validation']
 
 
 def test_episodes_that_do_not_fit_the_data(tmp_path):
     with pytest.raises(ConfigError, match='--way=33, but there are 32 training classes; lower --way'):
-        driver.run(config(tmp_path, way=33), EXPERIMENT)
+        run_experiment(config(tmp_path, way=33), EXPERIMENT)
     with pytest.raises(
         ConfigError, match='--shot=1 . --query=10 is 11, but the training class .* has 10 items; lower --query'
     ):
-        driver.run(config(tmp_path, query=10), EXPERIMENT)
+        run_experiment(config(tmp_path, query=10), EXPERIMENT)
     with pytest.raises(ConfigError, match='--test_way=17, but there are 16 test classes; lower --test_way'):
-        driver.run(config(tmp_path, test_way=(5, 17)), EXPERIMENT)
+        run_experiment(config(tmp_path, test_way=(5, 17)), EXPERIMENT)
 
 
-def test_miniimagenet_keeps_the_best_state(tmp_path):
+def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
     experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
     values = {**TINY, 'workdir': str(tmp_path), 'episodes': 4, 'query': 2, 'test_shot': (1,), 'kernels': 'auto'}
-    results = driver.run(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+    results = run_experiment(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
     assert results['synthetic'] and 'not miniImageNet' in results['dataset']
     validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
     assert validated == [2, 4]
 
 
-def test_cub_learns_attributes(tmp_path):
+def test_cub_learns_attributes(tmp_path, one_device):
     experiment = cub.EXPERIMENT._replace(load=lambda config: birds(classes=(30, 10, 10), items=6, features=64))
     values = {'way': 10, 'query': 4, 'episodes': 60, 'learning_rate': 1e-3, 'log_every': 20}
     recipe = dataclasses.replace(cub.RECIPE, workdir=str(tmp_path), **values)
-    results = driver.run(recipe, experiment)
+    results = run_experiment(recipe, experiment)
     assert set(results['test']) == {'10-way per image', '10-way per class'}
     assert results['test']['10-way per image']['accuracy'] > 25  # chance is 10
     assert sorted(path.name for path in tmp_path.glob('*.png')) == [

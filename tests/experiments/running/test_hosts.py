@@ -15,9 +15,9 @@ import pytest
 import tiny
 from fifty_steps import greatest_difference
 
-from experiments import faults
+from experiments.faults.comparing import compare_workdirs
 from experiments.running.config import ConfigError
-from experiments.running.job import join
+from experiments.running.job import join_job
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,7 @@ def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, two_p
         words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
         assert any(said in job[1 - victim].output for said in words)
     assert wait(start_job(command, tmp_path)) == [0, 0]
-    assert not faults.differences(two_processes, tmp_path)
+    assert not compare_workdirs(two_processes, tmp_path)
 
 
 WAITING = """
@@ -140,7 +140,7 @@ import tiny
 from experiments.running import job
 
 job.SECONDS_TO_LIVE, job.SECONDS_TO_START = 2, {seconds}
-job.join(dataclasses.replace(tiny.RECIPE, coordinator_address={address!r}, num_processes=2, process_id=1))
+job.join_job(dataclasses.replace(tiny.RECIPE, coordinator_address={address!r}, num_processes=2, process_id=1))
 """
 
 
@@ -175,4 +175,4 @@ def test_a_host_may_be_slower_by_more_than_a_first_meeting_of_devices_may_take(s
 @pytest.mark.parametrize('values', [{'num_processes': 2}, {'coordinator_address': 'localhost:1', 'process_id': 1}])
 def test_flags_that_make_no_job_are_refused(values):
     with pytest.raises(ConfigError, match='make no job; give host:port of process 0'):
-        join(dataclasses.replace(tiny.RECIPE, **values))
+        join_job(dataclasses.replace(tiny.RECIPE, **values))

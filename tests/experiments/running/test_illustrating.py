@@ -9,9 +9,9 @@ import pytest
 
 from experiments.omniglot import RECIPE
 from experiments.reporting import pictures
-from experiments.running import illustrating
 from experiments.running.config import ZeroShotConfig
 from experiments.running.evaluating import evaluators
+from experiments.running.illustrating import episode_of_every_item, illustrate, illustrations
 from protojax.classifiers import by_prototypes
 from protojax.datasets import Split
 from protojax.episodes import Dataset
@@ -43,19 +43,19 @@ def drawn(split, data, monkeypatch, tmp_path, config=CONFIG, task=TASK):
     """The arguments of each function that draws."""
     calls = {}
     for name in ('curves', 'episode', 'mistakes'):
-        monkeypatch.setattr(pictures, name, lambda *args, name=name: calls.update({name: args}))
+        monkeypatch.setattr(pictures, f'picture_of_{name}', lambda *args, name=name: calls.update({name: args}))
     workdir = SimpleNamespace(path=tmp_path, metrics=lambda: [])
-    dict(illustrating.figures(config, task, {}, data, split, 'title', workdir))
+    dict(illustrations(config, task, {}, data, split, 'title', workdir))
     return calls
 
 
 def test_every_item_is_support_or_query_once():
-    episode = illustrating.every_item(Dataset(np.zeros((4, 8, 1)), COUNTS), shot=2, query=3)
+    episode = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS), shot=2, query=3)
     places = np.concatenate([episode.support, episode.query])
     labels = np.concatenate([episode.support_labels, episode.query_labels])
     assert len(set(places)) == len(places) == 4 * 5
     assert (places // 8 == labels).all() and (places % 8 < COUNTS[labels]).all()
-    everything = illustrating.every_item(Dataset(np.zeros((4, 8, 1)), COUNTS))
+    everything = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS))
     assert len(everything.query) == COUNTS.sum() and len(everything.support) == 0
 
 
@@ -109,8 +109,8 @@ def test_a_failure_to_draw_is_a_line(split, monkeypatch, tmp_path, capsys):
     def fail(*_):
         raise RuntimeError('no ink\nat all')
 
-    monkeypatch.setattr(pictures, 'mistakes', fail)
+    monkeypatch.setattr(pictures, 'picture_of_mistakes', fail)
     workdir = SimpleNamespace(path=tmp_path, metrics=lambda: [])
-    names = illustrating.illustrate(CONFIG, TASK, {}, embedded(split), split, 'title', workdir)
+    names = illustrate(CONFIG, TASK, {}, embedded(split), split, 'title', workdir)
     assert names == ['episode.png'] and (tmp_path / 'episode.png').exists()
-    assert capsys.readouterr().out == 'warning: not all pictures could be drawn (no ink)\n'
+    assert capsys.readouterr().err == 'warning: not all pictures could be drawn (no ink)\n'

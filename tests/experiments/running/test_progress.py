@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import termios
+import time
 
 import pytest
 
@@ -107,10 +108,36 @@ def test_phases_are_named_each_time_on_a_terminal_and_once_in_lines(clock):
 
 
 def test_what_is_being_done_is_said_and_gone_from_a_terminal_afterwards():
-    for stream, shown in ((Terminal(), 'loading ...\r\x1b[K'), (io.StringIO(), 'loading ...\n')):
-        with phase('loading', stream):
-            assert stream.getvalue().startswith('loading ...')
-        assert stream.getvalue() == shown
+    with phase('loading', lines := io.StringIO()):
+        assert lines.getvalue() == 'loading ...\n'
+    assert lines.getvalue() == 'loading ...\n'
+    with phase('loading', terminal := Terminal()):
+        assert terminal.getvalue().strip() == 'loading ...'
+    states = terminal.getvalue().split('\r')
+    assert len(states[-2]) >= len('loading ...') and states[-2].isspace() and states[-1] == ''
+
+
+def test_what_takes_long_moves_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(progress, 'STILL_SECONDS', 0.1)
+    with phase('embedding', terminal := Terminal()) as tell:
+        tell(0.25)
+        wait_for(lambda: 'embedding ... 25 % 1 s' in terminal.getvalue())
+
+
+def test_a_first_step_that_takes_long_moves_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(progress, 'STILL_SECONDS', 0.1)
+    with Progress('train', 10, stream=(terminal := Terminal())) as bar:
+        wait_for(lambda: 'left, compiling 1 s' in terminal.getvalue())
+        bar.update(1, 10)
+        shown = len(terminal.getvalue())
+    assert 'compiling' not in terminal.getvalue()[shown:]
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_quiet_says_nothing(clock):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from experiments.fuzzing.seeds import torch7 as torch
-from protojax.datasets import cub
-from protojax.datasets.sources import cub_forms as cub_sources
+from experiments.fuzzing.seeds import seed_torch7 as torch
+from protojax.datasets.cub import load_cub
+from protojax.datasets.sources.cub_forms import read_cub_form
 from protojax.errors import DataError
 
 NAMES = [f'{k:03}.Bird_{k}' for k in range(1, 11)]
@@ -77,7 +77,7 @@ def write_mat(folder, variables=None):
 
 
 def load(folder):
-    return cub.load(data='real', source=folder, data_dir=folder.with_name('prepared'))
+    return load_cub(data='real', source=folder, data_dir=folder.with_name('prepared'))
 
 
 def check(data, validation, features=FEATURES):
@@ -159,14 +159,14 @@ def test_prepared_data_need_no_source(tmp_path, capsys):
     load(tmp_path / 'source')
     shutil.rmtree(tmp_path / 'source')
     capsys.readouterr()
-    check(cub.load(data='real', data_dir=tmp_path / 'prepared'), RULE)
+    check(load_cub(data='real', data_dir=tmp_path / 'prepared'), RULE)
     assert capsys.readouterr().err == ''
 
 
 def test_without_real_data(tmp_path, capsys):
     with pytest.raises(DataError, match='`source`'):
-        cub.load(data='real', data_dir=tmp_path)
-    data = cub.load(data='auto', data_dir=tmp_path)
+        load_cub(data='real', data_dir=tmp_path)
+    data = load_cub(data='auto', data_dir=tmp_path)
     assert data.synthetic and data.test.items.shape[2:] == (10, 1024) and data.test.attributes.shape == (50, 312)
     assert 'not CUB' in capsys.readouterr().err
 
@@ -321,7 +321,7 @@ def test_source_that_is_no_folder(tmp_path):
 
 
 def test_real_data(real_data):
-    source = cub_sources.read_source(real_data('cub'))
+    source = read_cub_form(real_data('cub'))
     assert [len(names) for names in source.division.values()] == [100, 50, 50]
     assert source.features('001.Black_footed_Albatross').shape == (60, 1, 1024)
     assert source.attributes['001.Black_footed_Albatross'].shape == (312,)

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import scipy.io
 
-from experiments.fuzzing.seeds import CACHE, LABELLED, TABLE, element, matrix, python2, torch7, torch7_class
+from experiments.fuzzing.seeds import (
+    CACHE,
+    LABELLED,
+    TABLE,
+    seed_element,
+    seed_matrix,
+    seed_python2_pickle,
+    seed_torch7,
+    seed_torch7_class,
+)
 from protojax.datasets.formats import pickle as pickles
 from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.npy import read_npy
@@ -60,7 +69,7 @@ LARGE = np.arange(1 << 17, dtype=np.uint8)  # whose bytes are a long string
 @pytest.mark.parametrize('protocol', range(3))
 def test_pickle_of_python2(protocol):
     value = {**CACHE, 'few': np.array([3, -4], '<i8'), 'large': LARGE}
-    data = python2(value, protocol)
+    data = seed_python2_pickle(value, protocol)
     assert same(read_pickle(data, 'x'), value)
     theirs = pickle.loads(data, encoding='latin1')  # Python's own machine agrees
     assert same(theirs, value)
@@ -159,7 +168,7 @@ def test_pickled_strings_cannot_multiply():
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_torch_values(order, tmp_path):
     path = tmp_path / 'x.t7'
-    path.write_bytes(torch7(TABLE, order))
+    path.write_bytes(seed_torch7(TABLE, order))
     table = read_torch7(read_file(path), path)
     np.testing.assert_array_equal(table.pop('features'), TABLE['features'])
     assert table == {'names': {1.0: 'owl', 2.0: 'tit'}, 'whole': True}
@@ -167,17 +176,17 @@ def test_torch_values(order, tmp_path):
 
 def test_torch_strides_and_references():
     tensor = np.arange(6, dtype='<f4').reshape(2, 3).T
-    np.testing.assert_array_equal(read_torch7(torch7(tensor), 'x'), tensor)
-    twice = struct.pack('<iii', 3, 1, 2) + torch7(1.0) + torch7(TABLE['features'], counter=iter([2, 3]))
-    twice += torch7(2.0) + struct.pack('<ii', 4, 2)
+    np.testing.assert_array_equal(read_torch7(seed_torch7(tensor), 'x'), tensor)
+    twice = struct.pack('<iii', 3, 1, 2) + seed_torch7(1.0) + seed_torch7(TABLE['features'], counter=iter([2, 3]))
+    twice += seed_torch7(2.0) + struct.pack('<ii', 4, 2)
     table = read_torch7(twice, 'x')
     assert table[1.0] is table[2.0]
 
 
 def tensor(sizes, strides, offset=1, stored=6):
     body = struct.pack(f'<i{len(sizes)}q{len(strides)}qq', len(sizes), *sizes, *strides, offset)
-    storage = struct.pack('<ii', 4, 2) + torch7_class('torch.FloatStorage') + struct.pack('<q', stored) + bytes(24)
-    return struct.pack('<ii', 4, 1) + torch7_class('torch.FloatTensor') + body + storage
+    storage = struct.pack('<ii', 4, 2) + seed_torch7_class('torch.FloatStorage') + struct.pack('<q', stored) + bytes(24)
+    return struct.pack('<ii', 4, 1) + seed_torch7_class('torch.FloatTensor') + body + storage
 
 
 @pytest.mark.parametrize(
@@ -185,8 +194,8 @@ def tensor(sizes, strides, offset=1, stored=6):
     [
         b'',
         struct.pack('<i', 6),  # a function
-        struct.pack('<ii', 4, 1) + torch7_class('nn.Linear'),
-        struct.pack('<ii', 4, 1) + torch7_class('torch.FloatTensor'),
+        struct.pack('<ii', 4, 1) + seed_torch7_class('nn.Linear'),
+        struct.pack('<ii', 4, 1) + seed_torch7_class('torch.FloatTensor'),
         tensor([2, 3], [3, 1], offset=2),  # leaves the storage by one
         tensor([2, 3], [3, 1], offset=0),
         tensor([2, 3], [-3, 1]),
@@ -227,17 +236,17 @@ BIG = struct.pack('<II', 14, 1 << 31)  # announces 2 GB
         b'MATLAB 5.0',
         HEADER + b'\x0e',
         HEADER + BIG,
-        HEADER + element(15, zlib.compress(BIG + bytes(2000)))[:-8],
-        HEADER + element(15, zlib.compress(BIG + bytes(1 << 22))),  # a small bomb with a large promise
-        HEADER + element(15, b'no zlib at all.'),
-        HEADER + matrix((2, 3), element(9, bytes(40))),
-        HEADER + matrix((2, -3), element(9, bytes(48))),
-        HEADER + matrix((1 << 30, 1 << 30), element(9, bytes(48))),
-        HEADER + matrix((6,), element(9, bytes(48))),
-        HEADER + matrix((2, 3), element(14, bytes(48))),
-        HEADER + matrix((2, 3), b'', kind=3),  # an object
-        HEADER + matrix((1 << 20, 1 << 10), bytes(64), kind=1),  # cells that are not there
-        HEADER + matrix((1, 1), element(9, bytes(8)), kind=1),  # a cell that is no matrix
+        HEADER + seed_element(15, zlib.compress(BIG + bytes(2000)))[:-8],
+        HEADER + seed_element(15, zlib.compress(BIG + bytes(1 << 22))),  # a small bomb with a large promise
+        HEADER + seed_element(15, b'no zlib at all.'),
+        HEADER + seed_matrix((2, 3), seed_element(9, bytes(40))),
+        HEADER + seed_matrix((2, -3), seed_element(9, bytes(48))),
+        HEADER + seed_matrix((1 << 30, 1 << 30), seed_element(9, bytes(48))),
+        HEADER + seed_matrix((6,), seed_element(9, bytes(48))),
+        HEADER + seed_matrix((2, 3), seed_element(14, bytes(48))),
+        HEADER + seed_matrix((2, 3), b'', kind=3),  # an object
+        HEADER + seed_matrix((1 << 20, 1 << 10), bytes(64), kind=1),  # cells that are not there
+        HEADER + seed_matrix((1, 1), seed_element(9, bytes(8)), kind=1),  # a cell that is no matrix
     ],
 )
 def test_odd_matlab_files_are_refused(data):

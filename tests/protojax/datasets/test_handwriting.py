@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from protojax.datasets.synthetic.handwriting import STROKES, handwriting, render, trace
+from protojax.datasets.synthetic.handwriting import STROKES, handwriting, render_strokes, trace_strokes
 
 SMALL = {'alphabets': (2, 1, 1), 'characters': 10, 'drawings': 6}
 
@@ -56,7 +56,7 @@ def test_render_is_the_distance_to_the_line():
     lines = np.full((1, STROKES, 13, 2), 0.5)
     lines[0, 0] = np.stack([np.linspace(4, 20, 13) / 28, np.full(13, 10.5 / 28)], -1)  # along the middle of row 10
     lines[0, 1] = 0  # not drawn
-    image = render(lines, np.array([[True] + [False] * (STROKES - 1)]), np.array([2.0]))[0]
+    image = render_strokes(lines, np.array([[True] + [False] * (STROKES - 1)]), np.array([2.0]))[0]
     assert image[10, 4:20].tolist() == [255] * 16
     assert image[9, 4:20].tolist() == image[11, 4:20].tolist() == [128] * 16
     assert image[:9].sum() == image[12:].sum() == image[:, 22:].sum() == image[0, 0] == 0
@@ -66,7 +66,7 @@ def test_trace_keeps_corners_where_sharp_and_rounds_them_elsewhere():
     pens = np.zeros((1, 2, 7, 2))
     pens[0, :, :, 0] = [0, 1, 2, 3, 3, 3, 3]
     pens[0, :, :, 1] = [0, 0, 0, 0, 1, 2, 3]
-    sharp, rounded = trace(pens, np.array([[1.0, 0.0]]))[0]
+    sharp, rounded = trace_strokes(pens, np.array([[1.0, 0.0]]))[0]
     np.testing.assert_allclose(sharp[::2], pens[0, 0])
     np.testing.assert_allclose(rounded[[0, -1]], pens[0, 1, [0, -1]])
     np.testing.assert_allclose(rounded[6], [2.875, 0.125])  # the B-spline's 1/8, 3/4, 1/8 at the corner

