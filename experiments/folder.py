@@ -26,6 +26,7 @@ from experiments.running.own_images import ink_of_own_images, load_weights_for_o
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.folder import KINDS, find_folder_splits, load_folder
 from protojax.images import image_form
+from protojax.tasks import started_from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,12 +123,7 @@ def _build_folder_task(config, data):
         raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
     weights = load_weights_for_own_images(config.init)
     task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=data.train.items.shape[2:]))
-
-    def initialize(key):
-        params, _ = task.initialize(key)
-        return {**params, 'encoder': weights.params}, weights.batch_stats
-
-    return task._replace(initialize=initialize)
+    return started_from(task, weights.params, weights.batch_stats)
 
 
 EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder, build=_build_folder_task)

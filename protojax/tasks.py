@@ -38,14 +38,12 @@ def few_shot_task(
     distance: Distance | Learned = squared_euclidean,
     classify: Classifier | Learned | None = None,
     augmentations: Sequence[Augmentation] = (),
-    auxiliary: Learned | None = None,
 ) -> Task:
     """Learning from episodes of that way, shot and query.
 
     `classify` is a classifier of embedded episodes (see protojax.classifiers), by default that of prototypical networks
     with the given distance. The items of a training episode go through the `augmentations` in turn. `unlabeled` further
-    examples of each class are drawn for classifiers that use them. `auxiliary` is a further term of the training loss,
-    a number for each embedded episode, with parameters of its own that nothing but training knows.
+    examples of each class are drawn for classifiers that use them.
     """
     classifier = as_learned(classify or by_prototypes(distance))
 
@@ -54,10 +52,7 @@ def few_shot_task(
         item = jnp.zeros((1, *item_shape), jnp.uint8)
         dimensions = jax.eval_shape(partial(encode, encoder), params, batch_stats, item)[0].shape[-1]
         own = classifier.initialize(jax.random.fold_in(key, 1), dimensions)
-        params = {'encoder': params, 'classifier': own}
-        if auxiliary:
-            params['auxiliary'] = auxiliary.initialize(jax.random.fold_in(key, 2), dimensions)
-        return params, batch_stats
+        return {'encoder': params, 'classifier': own}, batch_stats
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
@@ -74,8 +69,7 @@ def few_shot_task(
         logits = classifier.apply(params['classifier'], episode)
         value = losses(logits, episode.query_labels).mean()
         accuracy = accuracies(logits, episode.query_labels).mean()
-        term = auxiliary.apply(params['auxiliary'], episode) if auxiliary else 0.0
-        return value + term, (batch_stats, {'loss': value, 'accuracy': accuracy})
+        return value, (batch_stats, {'loss': value, 'accuracy': accuracy})
 
     def embed(params, batch_stats, items):
         return encode(encoder, params['encoder'], batch_stats, items)[0]
@@ -86,21 +80,14 @@ def few_shot_task(
     return Task(init, loss, embed, classify_embedded, encoder)
 
 
-def all_classes(classes: int, weight: float = 1.0) -> Learned:
-    """An auxiliary term: cross-entropy of a linear layer that tells all classes of the training set apart.
+def started_from(task: Task, params: Any, batch_stats: Any) -> Task:
+    """The task with an encoder that starts from these parameters and running statistics."""
 
-    `classes` is how many they are at most.
-    """
+    def init(key):
+        fresh, _ = task.initialize(key)
+        return {**fresh, 'encoder': params}, batch_stats
 
-    def initialize(key, dimensions):
-        return {'kernel': nn.initializers.lecun_normal()(key, (dimensions, classes)), 'bias': jnp.zeros(classes)}
-
-    def term(layer, episode):
-        embeddings = jnp.concatenate([episode.support, episode.query])
-        labels = episode.classes[jnp.concatenate([episode.support_labels, episode.query_labels])]
-        return weight * losses(embeddings @ layer['kernel'] + layer['bias'][None], labels).mean()
-
-    return Learned(initialize, term)
+    return task._replace(initialize=init)
 
 
 def zero_shot_task(

@@ -1,5 +1,6 @@
 """From a config and its data to a task of protojax: what the names that flags take stand for."""
 
+import dataclasses
 from functools import partial
 
 import jax.numpy as jnp
@@ -20,11 +21,14 @@ from protojax import classifiers, distances
 from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.encoders import Conv4, LinearMap, ResNet12
 from protojax.pretrained import load_pretrained
-from protojax.tasks import all_classes, few_shot_task, zero_shot_task
+from protojax.tasks import few_shot_task, zero_shot_task
 
 ENCODERS = {
     'conv4': lambda config: Conv4(
-        kernel_init=config.kernel_init, scale_init=config.scale_init, kernels=config.kernels == 'auto'
+        kernel_init=config.kernel_init,
+        scale_init=config.scale_init,
+        last_scale=config.last_scale,
+        kernels=config.kernels == 'auto',
     ),
     'resnet12': lambda config: ResNet12(),
     'resnet12-wide': lambda config: ResNet12(widths=(64, 160, 320, 640)),
@@ -61,9 +65,15 @@ def build_few_shot_task(config, data, encoder=None):
         classify = in_context(classify)
     if config.embedding == 'separate':
         encoder, classify = decoupled_encoder(encoder), decoupled_classifier(classify)
-    auxiliary = all_classes(_training_classes(data), config.all_classes) if config.all_classes else None
-    options = {'classify': classify, 'augmentations': build_augmentations(config), 'auxiliary': auxiliary}
-    return few_shot_task(encoder, item_shape, **options, **sizes)
+    return few_shot_task(encoder, item_shape, classify=classify, augmentations=build_augmentations(config), **sizes)
+
+
+def build_pretraining(config, data, encoder):
+    """How --pretrain trains an encoder before the first episode -> its Config, Task."""
+    changes = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
+    options = {'batch': 128, 'augmentations': build_augmentations(config)}
+    task = nearest_task(encoder, data.train.items.shape[2:], _training_classes(data), **options)
+    return dataclasses.replace(config, episodes=config.pretrain, clip_norm=0.0, **changes), task
 
 
 def _training_classes(data):

@@ -298,6 +298,12 @@ class FewShotConfig(Config):
         group=MODEL,
         choices=('uniform', 'ones'),
     )
+    last_scale: float = option(
+        Conv4.last_scale,
+        'Times the initial batch-norm scales of the last block of conv4. Distances begin with the square of it: where '
+        'they are large, training first makes all embeddings alike and recovers slowly. The paper does not say.',
+        group=MODEL,
+    )
     mirror: bool = option(
         False,
         'Mirror each class of a training episode with probability one half, all its images alike. Paper: no.',
@@ -317,11 +323,13 @@ class FewShotConfig(Config):
         'Multiply brightness, contrast and saturation of each training image by factors in 1 +- this. Paper: 0.',
         group=TRAINING,
     )
-    all_classes: float = option(
-        0.0,
-        'Weight of a second loss: a linear layer on the embeddings learns to tell all training classes apart, not just '
-        'those of the episode. Paper: 0.',
+    pretrain: int = option(
+        0,
+        'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
+        'for so many batches of 128 images: Nesterov momentum of 0.9, a learning rate of 0.05 falling along a cosine, '
+        'weight decay of 5e-4, the same changes of images. Paper: 0.',
         group=TRAINING,
+        minimum=0,
     )
     test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
     test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
@@ -345,8 +353,10 @@ class FewShotConfig(Config):
         super().__post_init__()
         if self.temperature <= 0:
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
-        if self.all_classes < 0:
-            raise ConfigError(f'--all_classes={self.all_classes} must not be negative')
+        if self.last_scale <= 0:
+            raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
+        if self.pretrain and self.embedding == 'separate':
+            raise ConfigError('--pretrain trains one encoder; leave it out, or --embedding=separate')
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
@@ -367,7 +377,7 @@ class FewShotConfig(Config):
     def check_compared(self):
         """Systems of their own have no use for what shapes the classifiers of embedded episodes."""
         unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
-        _check_unused(self, {**unused, 'all_classes': 0.0, **({'finetune': 0} if self.model == 'metalstm' else {})})
+        _check_unused(self, {**unused, 'pretrain': 0, **({'finetune': 0} if self.model == 'metalstm' else {})})
         if self.model != 'nearest':
             _check_unused(self, {'encoder': 'conv4', 'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0})
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):

@@ -1,6 +1,7 @@
 """The paper's encoder: four blocks of a convolution, batch normalisation, ReLU and max-pooling."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import flax.linen as nn
@@ -63,6 +64,7 @@ class Conv4(nn.Module):
     filters: int = 64
     kernel_init: str = 'uniform'  # of the convolutions, by KERNEL_INITS
     scale_init: str = 'uniform'  # of the batch norms, by SCALE_INITS
+    last_scale: float = 1.0  # times the initial scales of the last block, and so the first distances' square root
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None
@@ -74,7 +76,12 @@ class Conv4(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = scaled_pixels(images, self.mean, self.std, self.dtype)
-        inits = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
-        for _ in range(4):
-            x = ConvBlock(self.filters, *inits, self.kernels)(x, train=train, axis_name=axis_name)
+        kernel_init, scale_init = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
+        for factor in (1.0, 1.0, 1.0, self.last_scale):
+            scales = partial(_scaled_start, scale_init, factor)
+            x = ConvBlock(self.filters, kernel_init, scales, self.kernels)(x, train=train, axis_name=axis_name)
         return self.scale * x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+
+
+def _scaled_start(init, factor, *arguments):
+    return factor * init(*arguments)

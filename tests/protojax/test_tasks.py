@@ -11,9 +11,9 @@ from scipy.special import log_softmax
 
 from protojax.classifiers import by_gaussians, by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
-from protojax.encoders import Conv4, LinearMap, encode
+from protojax.encoders import Conv4, LinearMap, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
-from protojax.tasks import all_classes, few_shot_task, zero_shot_task
+from protojax.tasks import few_shot_task, started_from, zero_shot_task
 
 RNG = np.random.default_rng(0)
 SIZES = {'way': 3, 'shot': 2, 'query': 4}
@@ -140,24 +140,13 @@ def linear(params, x):
     return np.asarray(x) @ np.asarray(params['Dense_0']['kernel']) + np.asarray(params['Dense_0']['bias'])[None]
 
 
-def test_an_auxiliary_term_tells_all_training_classes_apart():
-    plain = few_shot_task(LinearMap(3), (5,), **SIZES)
-    task = few_shot_task(LinearMap(3), (5,), auxiliary=all_classes(4, weight=0.5), **SIZES)
-    params, batch_stats = task.initialize(jax.random.key(0))
-    layer = {'kernel': jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), 'bias': jnp.arange(4.0)}
-    params = {**params, 'auxiliary': layer}
-    key = jax.random.key(1)
-    value, (_, metrics) = jax.jit(task.loss)(params, batch_stats, VECTORS, key)
-    without, (_, expected) = jax.jit(plain.loss)(params, batch_stats, VECTORS, key)
-
-    episode = jax.jit(functools.partial(sample_episode, **SIZES))(key, VECTORS)
-    items = np.concatenate([episode.support, episode.query])
-    labels = np.asarray(episode.classes)[[0, 0, 1, 1, 2, 2] + [0] * 4 + [1] * 4 + [2] * 4]
-    embeddings = np.asarray(encode(LinearMap(3), params['encoder'], batch_stats, items)[0])
-    scores = log_softmax(embeddings @ np.asarray(layer['kernel']) + np.arange(4), axis=1)
-    term = -np.mean([row[label] for row, label in zip(scores, labels, strict=True)])
-    np.testing.assert_allclose(value, without + 0.5 * term, rtol=1e-5)
-    assert metrics == expected  # the loss that is reported stays that of the episode
+def test_a_task_that_starts_from_trained_parameters():
+    task = few_shot_task(LinearMap(3), (5,), distance=learned_mahalanobis(), **SIZES)
+    trained, _ = initialize(LinearMap(3), jax.random.key(7), (5,))
+    fresh, _ = task.initialize(jax.random.key(0))
+    params, batch_stats = started_from(task, trained, {'mean': 1.0}).initialize(jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, params, {**fresh, 'encoder': trained})
+    assert batch_stats == {'mean': 1.0} and not np.allclose(*jax.tree.leaves((fresh['encoder'], trained))[1::2])
 
 
 @pytest.mark.parametrize('crops', [1, 10])

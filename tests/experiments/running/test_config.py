@@ -84,7 +84,8 @@ def test_the_recipes_are_the_papers():
         ({'model': 'metalstm', 'finetune': 3}, '--finetune=3 is not for --model=metalstm'),
         ({'model': 'statistician', 'flip': True}, '--flip=True is not for --model=statistician'),
         ({'model': 'metalstm', 'encoder': 'resnet12'}, '--encoder=resnet12 is not for --model=metalstm'),
-        ({'all_classes': -1.0}, '--all_classes=-1.0'),
+        ({'last_scale': 0.0}, '--last_scale=0.0'),
+        ({'pretrain': 10, 'embedding': 'separate'}, '--pretrain trains one encoder'),
         ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
     ],
 )

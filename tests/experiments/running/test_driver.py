@@ -254,6 +254,26 @@ def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
     assert validated == [2, 4]
 
 
+def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device):
+    experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
+    values = {**TINY, 'episodes': 4, 'query': 2, 'test_shot': (1,), 'pretrain': 6, 'flip': True}
+    recipe = dataclasses.replace(miniimagenet.RECIPE, **values)
+    run_experiment(dataclasses.replace(recipe, workdir=str(tmp_path / 'whole')), experiment)
+    found = lines(tmp_path / 'whole')
+    assert [line['stage'] for line in found] == ['pretrain'] * 3 + ['search'] * 4
+    assert found[0]['learning_rate'] == pytest.approx(0.05 * (1 + np.cos(np.pi / 6)) / 2)  # after one of six batches
+    run_experiment(dataclasses.replace(recipe, pretrain=0, workdir=str(tmp_path / 'without')), experiment)
+    assert lines(tmp_path / 'without')[0]['loss'] != found[3]['loss']
+
+    shutil.copytree(tmp_path / 'whole', tmp_path / 'again')
+    shutil.rmtree(tmp_path / 'again' / 'search')
+    (tmp_path / 'again' / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in found[:3]))
+    run_experiment(dataclasses.replace(recipe, workdir=str(tmp_path / 'again')), experiment)
+    assert lines(tmp_path / 'again') == found
+    for ours, expected in zip(*(final_params(tmp_path / w, 'search') for w in ('again', 'whole')), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
 def test_cub_learns_attributes(tmp_path, one_device):
     experiment = cub.EXPERIMENT._replace(load=lambda config: birds(classes=(30, 10, 10), items=6, features=64))
     values = {'way': 10, 'query': 4, 'episodes': 60, 'learning_rate': 1e-3, 'log_every': 20}

@@ -58,6 +58,12 @@ def test_the_scale_multiplies_embeddings():
     assert expected.max() > 0
 
 
+def test_scales_of_the_last_block_may_start_smaller():
+    usual, smaller = (fresh(SMALL.clone(last_scale=factor))[0] for factor in (1.0, 0.25))
+    smaller['ConvBlock_3']['scale'] *= 4
+    jax.tree.map(np.testing.assert_array_equal, smaller, usual)
+
+
 def test_fresh_parameters_by_the_usual_rules():
     encoder = Conv4(kernels=False, kernel_init='he_normal', scale_init='ones')
     params, batch_stats = fresh(encoder, (16, 16, 3))
