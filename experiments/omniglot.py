@@ -8,7 +8,7 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, option
+from experiments.running.config import MAIN, MODEL, FewShotConfig, config_flags_text, option
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.omniglot import load_omniglot
 
@@ -34,10 +34,6 @@ OFFICIAL = {
 RECIPES = {'official': OFFICIAL, 'modern': MODERN}
 
 
-def _as_flags(values):
-    return ' '.join(f'--{name}={value}' for name, value in values.items())
-
-
 @dataclasses.dataclass(frozen=True)
 class OmniglotConfig(FewShotConfig):
     variants: ClassVar[dict] = {**FewShotConfig.variants, **RECIPES}
@@ -45,7 +41,8 @@ class OmniglotConfig(FewShotConfig):
     recipe: str = option(
         'paper',
         'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
-        f'today, with {_as_flags(OFFICIAL)}; or "modern", which goes beyond the paper with {_as_flags(MODERN)}.',
+        f'today, with {config_flags_text(OFFICIAL)}; or "modern", which goes beyond the paper with '
+        f'{config_flags_text(MODERN)}.',
         group=MAIN,
         choices=('paper', *RECIPES),
     )

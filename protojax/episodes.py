@@ -80,7 +80,7 @@ def draw_episode(key: jax.Array, counts: jax.Array, *, way: int, items: int) -> 
 
 
 def gather_episode(dataset: Dataset, classes: jax.Array, places: jax.Array) -> DrawnEpisode:
-    """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n] -> Drawn."""
+    """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n] -> DrawnEpisode."""
     attributes = None if dataset.attributes is None else dataset.attributes[classes]
     return DrawnEpisode(dataset.items[classes[:, None], places], classes, attributes)
 

@@ -2,7 +2,7 @@
 
 A linear map of images and one of attributes meet in one space, F(x, a) = theta(x) . phi(a). The asymmetric form (DA)
 asks that an image scores its own class higher than the others of the episode; the symmetric one (DS) asks besides that
-a class scores its own images higher than those of other classes. Both are sums of hinges with margin 1.
+a class scores its own images higher than those of other classes. Both are means of hinges with margin 1.
 """
 
 from collections.abc import Sequence
@@ -47,9 +47,10 @@ def image_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def symmetric_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """`image_hinge`, and for the class of each image the mean over images of other classes: [N, way], [N] -> [N].
+    """`image_hinge`, and for the class of each image a mean over all images: [N, way], [N] -> [N].
 
-    The second part is max(0, 1 + F(x_m, y_n) - F(x_n, y_n)) for images m of another class than image n.
+    The second part is max(0, 1 + F(x_m, y_n) - F(x_n, y_n)) for images m of another class than image n, and 0 for those
+    of its own.
     """
     of_class = scores[:, labels].T  # [n, m]: how the class of image n scores image m
     own = jnp.take_along_axis(scores, labels[:, None], 1)

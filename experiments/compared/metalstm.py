@@ -27,7 +27,7 @@ from protojax.episodes import sample_episode
 from protojax.tasks import Task, few_shot_task
 
 UNITS = 20  # of the LSTM that reads gradient and loss
-P = 10.0  # of the pre-processing: values below e^-P are taken as they are
+LOG_RANGE = 10.0  # p of the pre-processing: values below e^-p are scaled by e^p, others by their logarithm
 UPDATES = {1: 12}  # shot -> updates of the learner
 UPDATES_OTHERWISE = 5
 
@@ -45,11 +45,12 @@ def metalstm_task(encoder: nn.Module, item_shape: Sequence[int], *, way: int, sh
     fresh = few_shot_task(encoder, item_shape, way=way, shot=shot, query=query)
 
     def initialize(key):
-        params, batch_stats = fresh.initialize(key)
+        keys = jax.random.split(key, 3)
+        params, batch_stats = fresh.initialize(keys[0])
         item = jnp.zeros((1, *item_shape), jnp.uint8)
         size = jax.eval_shape(fresh.embed, params, batch_stats, item).shape[1]
-        layer = {'kernel': nn.initializers.lecun_normal()(key, (size, way)), 'bias': jnp.zeros(way)}
-        return {**params, 'classifier': {'layer': layer, 'meta': init_meta_learner(key)}}, batch_stats
+        layer = {'kernel': nn.initializers.lecun_normal()(keys[1], (size, way)), 'bias': jnp.zeros(way)}
+        return {**params, 'classifier': {'layer': layer, 'meta': init_meta_learner(keys[2])}}, batch_stats
 
     def logits(theta, images, statistics=None):
         """Of the learner, normalised by given statistics or those of the images -> [N, way], the images' statistics."""
@@ -110,11 +111,11 @@ def _metalstm_update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.A
 
 
 def preprocess_for_lstm(values: jax.Array) -> jax.Array:
-    """(log|v| / P, sign v) of values of at least e^-P, else (-1, e^P v): [N] -> [N, 2]."""
+    """(log|v| / p, sign v) of values of at least e^-p, else (-1, e^p v), p = LOG_RANGE: [N] -> [N, 2]."""
     size = jnp.abs(values)
-    large = size >= jnp.exp(-P)
-    logarithm = jnp.log(jnp.where(large, size, 1.0)) / P
-    pair = jnp.where(large, logarithm, -1.0), jnp.where(large, jnp.sign(values), jnp.exp(P) * values)
+    large = size >= jnp.exp(-LOG_RANGE)
+    logarithm = jnp.log(jnp.where(large, size, 1.0)) / LOG_RANGE
+    pair = jnp.where(large, logarithm, -1.0), jnp.where(large, jnp.sign(values), jnp.exp(LOG_RANGE) * values)
     return jnp.stack(pair, -1)
 
 

@@ -8,7 +8,7 @@ from experiments.reporting.paper import difference_from_paper, paper_figures
 from experiments.running.config import config_identity
 
 
-def results(config, data, scores, about, origin=None):
+def results_of_run(config, data, scores, about, origin=None):
     """What results.json holds, `about` the data and the training included.
 
     Nothing in it depends on how often the run was interrupted.

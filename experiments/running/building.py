@@ -16,7 +16,7 @@ from experiments.compared.metalstm import metalstm_task
 from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
 from experiments.reporting.results import results_origin
-from experiments.running.config import ConfigError
+from experiments.running.config import PRETRAINING, PRETRAINING_BATCH, ConfigError
 from protojax import classifiers, distances
 from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.encoders import Conv4, LinearMap, ResNet12
@@ -70,10 +70,9 @@ def build_few_shot_task(config, data, encoder=None):
 
 def build_pretraining(config, data, encoder):
     """How --pretrain trains an encoder before the first episode -> its Config, Task."""
-    changes = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
-    options = {'batch': 128, 'augmentations': build_augmentations(config)}
+    options = {'batch': PRETRAINING_BATCH, 'augmentations': build_augmentations(config)}
     task = nearest_task(encoder, data.train.items.shape[2:], _training_classes(data), **options)
-    return dataclasses.replace(config, episodes=config.pretrain, clip_norm=0.0, **changes), task
+    return dataclasses.replace(config, episodes=config.pretrain, clip_norm=0.0, **PRETRAINING), task
 
 
 def _training_classes(data):

@@ -11,6 +11,11 @@ EVALUATION, RUN, MACHINE = 'Evaluation', 'The run', 'The machine'
 GROUPS = (MAIN, MODEL, TRAINING, STOPPING, EVALUATION, RUN, MACHINE)
 
 
+# How --pretrain trains. Longer or other training was not tried.
+PRETRAINING = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
+PRETRAINING_BATCH = 128  # images
+
+
 class ConfigError(ValueError):
     """A configuration that cannot be run: one line that names the flag and the way out."""
 
@@ -22,6 +27,15 @@ def option(default, help, *, group, minimum=None, choices=None, identity=True):
     """
     metadata = {'help': help, 'group': group, 'minimum': minimum, 'choices': choices, 'identity': identity}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def config_value_text(value):
+    return ','.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def config_flags_text(values):
+    """Values as the flags of a command: {name: value} -> text."""
+    return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
 
 
 def check_config_options(config):
@@ -124,7 +138,8 @@ class Config:
     retrain: bool = option(
         True,
         'Train the final model from scratch on the classes of train and validation, for as long as --episodes or the '
-        'validation loss says. Otherwise the final model is the one with the lowest validation loss.',
+        'validation loss says (with --pretrain: from the pretrained encoder, which has seen the training classes '
+        'alone). Otherwise the final model is the one with the lowest validation loss.',
         group=STOPPING,
     )
     retrain_length: str = option(
@@ -220,7 +235,7 @@ class Config:
 # What --model of few-shot learning changes besides. Batches of nearest neighbours have way * (shot + query) images;
 # the sets of the statistician shot + query.
 MODELS = {
-    'nearest': {'distance': 'cosine', 'way': 8, 'query': 15},
+    'nearest': {'distance': 'cosine', 'way': 8, 'query': 15, 'last_scale': 1.0},
     'metalstm': {
         'way': 5,
         'query': 15,
@@ -228,6 +243,7 @@ MODELS = {
         'test_way': (5,),
         'clip_norm': 0.25,
         'halve_every': 0,
+        'last_scale': 1.0,
     },
     'statistician': {'way': 16, 'query': 4, 'halve_every': 0},
 }
@@ -300,8 +316,9 @@ class FewShotConfig(Config):
     )
     last_scale: float = option(
         Conv4.last_scale,
-        'Times the initial batch-norm scales of the last block of conv4. Distances begin with the square of it: where '
-        'they are large, training first makes all embeddings alike and recovers slowly. The paper does not say.',
+        "Multiplies the initial batch-norm scales of conv4's last block, and so the initial squared distances by its "
+        'square. Where these are large, training begins by drawing all embeddings together, and recovers slowly. The '
+        "paper does not say; PyTorch's is 1.",
         group=MODEL,
     )
     mirror: bool = option(
@@ -326,8 +343,8 @@ class FewShotConfig(Config):
     pretrain: int = option(
         0,
         'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
-        'for so many batches of 128 images: Nesterov momentum of 0.9, a learning rate of 0.05 falling along a cosine, '
-        'weight decay of 5e-4, the same changes of images. Paper: 0.',
+        f'for so many batches of {PRETRAINING_BATCH} images, with {config_flags_text(PRETRAINING)} and the same '
+        'augmentations (--flip, --shift and others). Paper: 0.',
         group=TRAINING,
         minimum=0,
     )
@@ -355,6 +372,10 @@ class FewShotConfig(Config):
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
         if self.last_scale <= 0:
             raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
+        if self.pretrain % self.episodes_per_step:
+            raise ConfigError(
+                f'--pretrain={self.pretrain} is no multiple of --episodes_per_step={self.episodes_per_step}'
+            )
         if self.pretrain and self.embedding == 'separate':
             raise ConfigError('--pretrain trains one encoder; leave it out, or --embedding=separate')
         if not 0 <= self.jitter < 1:
@@ -372,14 +393,15 @@ class FewShotConfig(Config):
         if self.finetune_rate <= 0:
             raise ConfigError(f'--finetune_rate={self.finetune_rate} must be above 0')
         if self.model not in ('prototypical', 'matching'):
-            self.check_compared()
+            self._check_compared()
 
-    def check_compared(self):
-        """Systems of their own have no use for what shapes the classifiers of embedded episodes."""
+    def _check_compared(self):
+        """Raise where a flag is given that the compared system does not use."""
         unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
         _check_unused(self, {**unused, 'pretrain': 0, **({'finetune': 0} if self.model == 'metalstm' else {})})
         if self.model != 'nearest':
-            _check_unused(self, {'encoder': 'conv4', 'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0})
+            images = {'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0}
+            _check_unused(self, {'encoder': 'conv4', 'distance': 'euclidean', **images})
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
             raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
         if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:
@@ -471,10 +493,6 @@ def run_name_of_config(experiment, recipe, values):
     others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
     changed = [f'{name}={config_value_text(value)}' for name, value in others.items()]
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
-
-
-def config_value_text(value):
-    return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def differing_fields(config, saved):

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.reporting import results as report
-from experiments.reporting.results import results_as_flags, results_origin, results_table
+from experiments.reporting.results import results_as_flags, results_of_run, results_origin, results_table
 from experiments.reporting.verdict import verdict_lines
 from experiments.running.building import (
     build_few_shot_task,
@@ -98,14 +97,13 @@ def train_in_stages(run, stop):
     episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
         training, validation = (placed(config, devices, split) for split in (data.train, data.validation))
-        _, validate, _ = evaluators(config, run.task, devices)
+        validate = evaluators(config, run.task, devices).validate
         search = fit(
             config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
         )
-        best = search.best
         if not config.retrain or config.evaluate_on == 'validation':
             return _best_of_stage(search, config)
-        found = max(int(best.step), 1) * config.episodes_per_step
+        found = max(int(search.best.step), 1) * config.episodes_per_step
         episodes = found if config.retrain_length == 'best' else int(search.state.step) * config.episodes_per_step
         _say(f'lowest validation loss after {found} episodes; training anew on train+validation for {episodes}')
     training = placed(config, devices, *_known_splits(config, data))
@@ -120,14 +118,14 @@ def _pretrained_task(run, options):
     return started_from(run.task, *jax.device_get((state.params['encoder'], state.batch_stats)))
 
 
-def _best_of_stage(fit, config):
+def _best_of_stage(fitted, config):
     """What had the lowest validation loss -> (params, batch_stats), episodes."""
-    return (fit.best.params, fit.best.batch_stats), int(fit.best.step) * config.episodes_per_step
+    return (fitted.best.params, fitted.best.batch_stats), int(fitted.best.step) * config.episodes_per_step
 
 
-def _last_of_stage(fit, config):
+def _last_of_stage(fitted, config):
     """What the last episode left -> (params, batch_stats), episodes."""
-    return (fit.state.average, fit.state.batch_stats), int(fit.state.step) * config.episodes_per_step
+    return (fitted.state.average, fitted.state.batch_stats), int(fitted.state.step) * config.episodes_per_step
 
 
 def _trained_earlier(run):
@@ -147,11 +145,11 @@ def _evaluate_run(run, variables, episodes=None, *, whole=True, origin=None):
     config, workdir = run.config, run.workdir
     split = run.data.test if config.evaluate_on == 'test' else run.data.validation
     task, params = build_tested_task(config, run.task), {**variables[0], 'batch_stats': variables[1]}
-    embed, _, test = evaluators(config, task, run.devices)
+    evaluate = evaluators(config, task, run.devices)
     with phase(f'evaluating: embedding {split.counts.sum():,} items') as tell:
-        embedded = embed(*variables, placed(config, run.devices, split), tell)
+        embedded = evaluate.embed(*variables, placed(config, run.devices, split), tell)
     about = {**run.experiment.details(config, run.data), **({} if episodes is None else {'trained_episodes': episodes})}
-    results = report.results(config, run.data, test(params, embedded), about, origin)
+    results = results_of_run(config, run.data, evaluate.test(params, embedded), about, origin)
     _say(results_table(results, run.experiment.name))
     for line in verdict_lines(results[config.evaluate_on], workdir.metrics()):
         _say(line)

@@ -1,6 +1,8 @@
 """The evaluations of an experiment: on validation classes during training, and for its final table."""
 
 import itertools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
@@ -10,11 +12,16 @@ from experiments.running.progress import phase
 from protojax.evaluation import embedder, episode_scorer, zero_shot_scorer
 
 
-def evaluators(config, task, devices):
-    """Three functions: embed and validate of params, batch_stats and a Dataset, test of params and an embedded Dataset.
+class Evaluators(NamedTuple):
+    """What is done with a model beside training it."""
 
-    validate gives a Score, test one for each setting of the final table: {setting: Score}.
-    """
+    embed: Callable  # params, batch_stats, Dataset -> embedded Dataset
+    validate: Callable  # params, batch_stats, Dataset -> Score
+    test: Callable  # params, embedded Dataset -> {setting of the final table: Score}
+
+
+def evaluators(config, task, devices):
+    """The Evaluators of an experiment, compiled for the devices."""
     kind = _few_shot_evaluators if isinstance(config, FewShotConfig) else _zero_shot_evaluators
     return kind(config, task, devices)
 
@@ -46,7 +53,7 @@ def _few_shot_evaluators(config, task, devices):
                 scores[setting] = scorer(way, shot, config.test_episodes)(params, embedded, test_key, tell)
         return scores
 
-    return embed, validate, test
+    return Evaluators(embed, validate, test)
 
 
 def _zero_shot_evaluators(config, task, devices):
@@ -62,4 +69,4 @@ def _zero_shot_evaluators(config, task, devices):
             per_image, per_class = score(params, embedded)
         return {f'{way}-way per image': per_image, f'{way}-way per class': per_class}
 
-    return embed, validate, test
+    return Evaluators(embed, validate, test)

@@ -31,7 +31,7 @@ from protojax.encoders.linear import LinearMap
 from protojax.encoders.photos import EfficientNetLite
 from protojax.encoders.resnet12 import ResNet12
 
-__all__ = ['Conv4', 'EfficientNetLite', 'LinearMap', 'ResNet12', 'check_items', 'encode', 'initialize']
+__all__ = ['Conv4', 'EfficientNetLite', 'LinearMap', 'ResNet12', 'check_encoder_items', 'encode', 'initialize']
 
 
 def initialize(encoder: nn.Module, key: jax.Array, item_shape: Sequence[int]) -> tuple[Any, Any]:

@@ -64,7 +64,7 @@ class Conv4(nn.Module):
     filters: int = 64
     kernel_init: str = 'uniform'  # of the convolutions, by KERNEL_INITS
     scale_init: str = 'uniform'  # of the batch norms, by SCALE_INITS
-    last_scale: float = 1.0  # times the initial scales of the last block, and so the first distances' square root
+    last_scale: float = 1.0  # factor of the initial scales of the last block
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None

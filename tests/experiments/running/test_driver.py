@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.running import driver
+from experiments.running import building, driver
 from experiments.running.config import ConfigError
 from experiments.running.driver import run_experiment
 from experiments.running.evaluating import evaluators
@@ -201,9 +201,8 @@ def lowest_after_four_episodes(monkeypatch, one_device):
     """Validation every two episodes finds these losses, whatever was learned."""
 
     def with_losses(*args):
-        embed, _, test = evaluators(*args)
         losses = iter([3.0, 1.0, 2.0, 2.0])
-        return embed, lambda *_: Score(50.0, 1.0, next(losses), 10), test
+        return evaluators(*args)._replace(validate=lambda *_: Score(50.0, 1.0, next(losses), 10))
 
     monkeypatch.setattr(driver, 'evaluators', with_losses)
 
@@ -254,24 +253,24 @@ def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
     assert validated == [2, 4]
 
 
-def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device):
-    experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
-    values = {**TINY, 'episodes': 4, 'query': 2, 'test_shot': (1,), 'pretrain': 6, 'flip': True}
-    recipe = dataclasses.replace(miniimagenet.RECIPE, **values)
-    run_experiment(dataclasses.replace(recipe, workdir=str(tmp_path / 'whole')), experiment)
+def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device, monkeypatch):
+    monkeypatch.setattr(building, 'PRETRAINING_BATCH', 8)
+    values = {'episodes': 2, 'retrain': False, 'pretrain': 6, 'flip': True, 'test_shot': (1,)}
+    run_experiment(config(tmp_path / 'whole', **values), EXPERIMENT)
     found = lines(tmp_path / 'whole')
-    assert [line['stage'] for line in found] == ['pretrain'] * 3 + ['search'] * 4
+    assert [line['stage'] for line in found] == ['pretrain'] * 3 + ['search'] * 2
     assert found[0]['learning_rate'] == pytest.approx(0.05 * (1 + np.cos(np.pi / 6)) / 2)  # after one of six batches
-    run_experiment(dataclasses.replace(recipe, pretrain=0, workdir=str(tmp_path / 'without')), experiment)
+    run_experiment(config(tmp_path / 'without', **{**values, 'pretrain': 0}), EXPERIMENT)
     assert lines(tmp_path / 'without')[0]['loss'] != found[3]['loss']
 
     shutil.copytree(tmp_path / 'whole', tmp_path / 'again')
     shutil.rmtree(tmp_path / 'again' / 'search')
-    (tmp_path / 'again' / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in found[:3]))
-    run_experiment(dataclasses.replace(recipe, workdir=str(tmp_path / 'again')), experiment)
+    run_experiment(config(tmp_path / 'again', **values), EXPERIMENT)
     assert lines(tmp_path / 'again') == found
     for ours, expected in zip(*(final_params(tmp_path / w, 'search') for w in ('again', 'whole')), strict=True):
         np.testing.assert_array_equal(ours, expected)
+    with pytest.raises(ConfigError, match='--pretrain draws batches of all classes; give --placement=device'):
+        run_experiment(config(tmp_path / 'host', **values, placement='host'), EXPERIMENT)
 
 
 def test_cub_learns_attributes(tmp_path, one_device):

@@ -82,7 +82,7 @@ def test_the_episode_is_the_first_of_the_final_table(split, monkeypatch, tmp_pat
     rng = np.random.default_rng(0)
     noisy = embedded(split)
     noisy = noisy._replace(items=noisy.items + 40 * rng.normal(size=noisy.items.shape).astype(np.float32))
-    _, _, test = evaluators(CONFIG, TASK, jax.devices()[:1])
+    test = evaluators(CONFIG, TASK, jax.devices()[:1]).test
     *_, queries, _ = drawn(split, noisy, monkeypatch, tmp_path)['episode']
     right = 100 * np.mean(queries.labels == queries.predicted)
     assert right < 100
