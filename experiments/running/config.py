@@ -320,6 +320,7 @@ class FewShotConfig(Config):
         'square. Where these are large, training begins by drawing all embeddings together, and recovers slowly. The '
         "paper does not say; PyTorch's is 1.",
         group=MODEL,
+        minimum=0,
     )
     mirror: bool = option(
         False,
@@ -370,8 +371,6 @@ class FewShotConfig(Config):
         super().__post_init__()
         if self.temperature <= 0:
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
-        if self.last_scale <= 0:
-            raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
         if self.pretrain % self.episodes_per_step:
             raise ConfigError(
                 f'--pretrain={self.pretrain} is no multiple of --episodes_per_step={self.episodes_per_step}'

@@ -247,7 +247,7 @@ def test_episodes_that_do_not_fit_the_data(tmp_path):
 def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
     experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
     values = {**TINY, 'workdir': str(tmp_path), 'episodes': 4, 'query': 2, 'test_shot': (1,), 'kernels': 'auto'}
-    results = run_experiment(dataclasses.replace(miniimagenet.RECIPE, **values), experiment)
+    results = run_experiment(dataclasses.replace(miniimagenet.RECIPE, **values).resolved(), experiment)
     assert results['synthetic'] and 'not miniImageNet' in results['dataset']
     validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
     assert validated == [2, 4]
