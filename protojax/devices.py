@@ -78,6 +78,10 @@ def spread_over_devices(encode: Callable, items: jax.Array) -> tuple[jax.Array, 
     share, left = divmod(items.shape[0], lax.axis_size(AXIS))
     if left:
         raise ValueError(f'{items.shape[0]} items cannot be shared evenly by {lax.axis_size(AXIS)} devices')
-    mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * share, share)
-    embeddings, statistics = encode(mine)
+    embeddings, statistics = encode(share_of_device(items, share))
     return lax.all_gather(embeddings, AXIS, tiled=True), statistics
+
+
+def share_of_device(array: jax.Array, size: int) -> jax.Array:
+    """The part of that size which falls to this device of AXIS, of an array that all of them have: [N, ...]."""
+    return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from protojax import classifiers
-from protojax.devices import AXIS, parallelize, place
+from protojax.devices import AXIS, parallelize, place, share_of_device
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.hosted import hosted_chunks
 
@@ -50,8 +50,7 @@ def embedder(
         return lax.all_gather(embeddings, AXIS, tiled=True)
 
     def embed_chunk(variables, items):
-        mine = lax.dynamic_slice_in_dim(items, lax.axis_index(AXIS) * batch_size, batch_size)
-        return lax.all_gather(embed(*variables, mine), AXIS, tiled=True)
+        return lax.all_gather(embed(*variables, share_of_device(items, batch_size)), AXIS, tiled=True)
 
     embed_part, embed_chunk = (parallelize(function, devices) for function in (embed_part, embed_chunk))
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from protojax.devices import AXIS
+from protojax.devices import AXIS, share_of_device
 from protojax.episodes import Dataset, DrawnEpisode
 
 
@@ -71,7 +71,7 @@ def train_step(
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
         axis, mine = None, dataset
         if isinstance(dataset, DrawnEpisode):
-            axis, mine = 0, jax.tree.map(lambda x: _share(x, share), dataset)
+            axis, mine = 0, jax.tree.map(lambda x: share_of_device(x, share), dataset)
         per_episode = jax.vmap(lambda k, d: _training_gradients(loss, state, d, k), (0, axis))(keys, mine)
         gradients, (batch_stats, metrics) = jax.tree.map(lambda x: x.mean(0), per_episode)
     # pmap's sum over devices is its own transpose: each device holds the gradient of all devices' losses with respect
@@ -99,11 +99,6 @@ def train_step(
 def train_steps(state: TrainState, dataset: Dataset, key: jax.Array, *, steps: int, **options) -> TrainState:
     """Several updates in one dispatch. Slow on CPU, where XLA compiles convolution gradients in a loop badly."""
     return lax.scan(lambda s, _: (train_step(s, dataset, key, **options), None), state, length=steps)[0]
-
-
-def _share(array, size):
-    """The part of an array that this device works on, of several episodes whole ones."""
-    return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)
 
 
 def _training_gradients(loss, state, dataset, key, **options):
