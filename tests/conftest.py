@@ -1,11 +1,12 @@
 """Every test sees eight CPU devices, no silent change of rank, and the library's own warnings as errors."""
 
+import gc
 import os
 import pathlib
 
-# Tests spend their time compiling, not computing, so the compiler had better not try hard.
-FLAGS = '--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
-os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {FLAGS}'
+import quick_compiler
+
+os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick_compiler.flags(devices=8)}'
 
 import jax  # noqa: E402  (the flags count only if they are set first)
 import pytest  # noqa: E402
@@ -15,6 +16,10 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'error:::protojax')
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what all tests import need not be looked through again and again
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+import quick_compiler
 import tiny
 
 from experiments.faults.comparing import compare_workdirs
@@ -31,7 +32,8 @@ pytestmark = pytest.mark.slow
 def command(tmp_path_factory):
     """A run as a program of its own, on one device; what it compiles is kept for the next."""
     cache = tmp_path_factory.mktemp('compiled')
-    return ['env', 'XLA_FLAGS=', sys.executable, tiny.__file__, f'--compilation_cache={cache}']
+    flags = f'XLA_FLAGS={quick_compiler.flags()}'
+    return ['env', flags, sys.executable, tiny.__file__, f'--compilation_cache={cache}']
 
 
 @pytest.fixture(scope='module')

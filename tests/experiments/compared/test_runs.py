@@ -30,6 +30,7 @@ TINY = {
     'test_episodes': 10,
     'log_every': 2,
     'kernels': 'off',
+    'pictures': 'off',
 }
 FEW_SHOT = {
     'nearest': {'model': 'nearest'},
@@ -75,6 +76,7 @@ def test_zero_shot_systems_learn(model, tmp_path):
     few_birds = birds(classes=(30, 10, 10), items=6, features=64, noise=0.5)
     experiment = EXPERIMENT._replace(load=lambda config: few_birds)
     values = {'way': 10, 'query': 4, 'episodes': 100, 'log_every': 20, 'optimizer': 'adam', 'learning_rate': 1e-2}
+    values['pictures'] = 'off'
     if model not in ('ale', 'sje'):  # which compare images and attributes without a space between them
         values['dimensions'] = 64
     results = run(experiment, tmp_path, model=model, **values)
@@ -84,7 +86,7 @@ def test_zero_shot_systems_learn(model, tmp_path):
 def test_results_say_what_the_inputs_of_cub_are(tmp_path):
     few_birds = birds(classes=(20, 10, 5), items=4, features=8)
     experiment = EXPERIMENT._replace(load=lambda config: few_birds)
-    values = {'way': 10, 'query': 4, 'dimensions': 4, 'episodes': 3, 'features': 'GoogLeNet'}
+    values = {'way': 10, 'query': 4, 'dimensions': 4, 'episodes': 3, 'features': 'GoogLeNet', 'pictures': 'off'}
     results = run(experiment, tmp_path, **values)
     assert results['features'] == 'GoogLeNet' and results['trained_episodes'] == 3
     assert (results['crops'], results['feature_dimensions'], results['classes']) == (10, 8, [20, 10, 5])

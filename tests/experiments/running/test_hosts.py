@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import quick_compiler
 import tiny
 from fifty_steps import greatest_difference
 
@@ -59,7 +60,7 @@ def slow_job(command, tmp_path_factory):
 def start(arguments, *, devices, moment=''):
     environment = {
         **os.environ,
-        'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+        'XLA_FLAGS': quick_compiler.flags(devices),
         'MOMENT': moment,
     }
     return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
