@@ -1,4 +1,4 @@
-"""Flags with which XLA compiles quickly: tests spend their time compiling, not computing, so it had better not try hard.
+"""Flags with which XLA compiles quickly: tests spend their time compiling, not computing, so it need not try hard.
 
 It neither optimizes nor emits fusions by way of MLIR, and makes one part of each program, where eight devices on two
 cores gain nothing from several.

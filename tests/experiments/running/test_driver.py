@@ -20,6 +20,7 @@ from protojax.datasets.omniglot import SPLITS, rotated
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
+from protojax.encoders import Conv4
 from protojax.evaluation import Score
 
 TINY = {
@@ -42,6 +43,8 @@ TINY = {
 def characters(config, synthetic=True):
     data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=10)
     data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    smaller = {name: (split := getattr(data, name))._replace(items=split.items[:, :, 6:22, 6:22]) for name in SPLITS}
+    data = data._replace(**smaller)
     return data if synthetic else data._replace(title='Omniglot', synthetic=False)
 
 
@@ -255,6 +258,7 @@ def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
 
 def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device, monkeypatch):
     monkeypatch.setattr(building, 'PRETRAINING_BATCH', 8)
+    monkeypatch.setitem(building.ENCODERS, 'conv4', lambda config: Conv4(filters=4, kernels=False))
     values = {'episodes': 2, 'retrain': False, 'pretrain': 6, 'flip': True, 'test_shot': (1,)}
     run_experiment(config(tmp_path / 'whole', **values), EXPERIMENT)
     found = lines(tmp_path / 'whole')
