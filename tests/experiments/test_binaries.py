@@ -1,5 +1,6 @@
 """The programs as users start them: help, one-line errors, exit codes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,22 +25,48 @@ ERRORS = {
 }
 
 
-def start(module, *arguments):
-    command = [sys.executable, '-m', f'experiments.{module}', *arguments]
+# Starts the program as `python -m experiments.omniglot` would, once for each command line that comes in, in a process
+# of its own that begins when all imports are done. What it prints goes to files of the folder that it is told.
+STARTED_AGAIN_AND_AGAIN = """
+import json, os, runpy, sys
+import experiments.omniglot
+
+for line in sys.stdin:
+    folder, flags = json.loads(line)
+    child = os.fork()
+    if not child:
+        for number, name in (1, 'output'), (2, 'errors'):
+            os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT), number)
+        sys.argv[1:] = flags
+        del sys.modules['experiments.omniglot']
+        runpy.run_module('experiments.omniglot', run_name='__main__', alter_sys=True)
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def start(*command):
     environment = {**os.environ, 'JAX_PLATFORMS': 'cpu'}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, *command], **pipes, text=True, env=environment)
 
 
 @pytest.fixture(scope='module')
-def outcomes():
-    """(exit code, output, errors) of every bad command line, two at a time."""
-    names, found = list(ERRORS), {}
-    for pair in zip(names[::2], names[1::2], strict=True):
-        started = {name: start('omniglot', *ERRORS[name][0]) for name in pair}
-        for name, process in started.items():
-            output, errors = process.communicate(timeout=120)
-            found[name] = (process.returncode, output, errors)
-    return found
+def outcomes(tmp_path_factory):
+    """(exit code, output, errors) of every bad command line."""
+    folders = {name: tmp_path_factory.mktemp('started') for name in ERRORS}
+    lines = [json.dumps([str(folders[name]), flags]) for name, (flags, _) in ERRORS.items()]
+    codes, problems = start('-c', STARTED_AGAIN_AND_AGAIN).communicate('\n'.join(lines), timeout=600)
+    assert len(codes.split()) == len(ERRORS), problems
+    printed = [[(folder / file).read_text() for file in ('output', 'errors')] for folder in folders.values()]
+    return {name: (int(code), *texts) for name, code, texts in zip(ERRORS, codes.split(), printed, strict=True)}
+
+
+def test_a_program_of_its_own_does_the_same(outcomes):
+    flags, _ = ERRORS['unknown flag']
+    process = start('-m', 'experiments.omniglot', *flags)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output, errors) == outcomes['unknown flag']
 
 
 @pytest.mark.parametrize('name', ERRORS)
@@ -56,6 +83,6 @@ def test_a_bad_command_line_gets_one_clear_line(outcomes, name):
     [('omniglot', 'Paper: 2000'), ('miniimagenet', 'Paper: 2000'), ('cub', '0: never, as in the paper')],
 )
 def test_help_explains_each_flag(module, halving):
-    output, _ = start(module, '--help').communicate(timeout=120)
+    output, _ = start('-m', f'experiments.{module}', '--help').communicate(timeout=120)
     assert 'Classes per training episode (N_C)' in output
     assert '--source' in output and '--workdir' in output and halving in output
