@@ -6,6 +6,22 @@ import pathlib
 
 import quick_compiler
 
+LONGEST = [  # files of tests, begun first so that no worker is left with one of them when the others are through
+    'test_faults.py',
+    'test_hosts.py',
+    'test_readme.py',
+    'test_driver.py',
+    'test_cpu_kernels.py',
+    'test_runs.py',
+    'test_benchmark.py',
+    'test_devices.py',
+    'test_notebook.py',
+    'test_binaries.py',
+    'test_fuzz.py',
+    'test_export.py',
+    'test_folder_training.py',
+    'test_tables.py',
+]
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick_compiler.flags(devices=8)}'
 
 import jax  # noqa: E402  (the flags count only if they are set first)
@@ -16,6 +32,11 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'error:::protojax')
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
 def pytest_collection_finish():
