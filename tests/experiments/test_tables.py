@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import quick_compiler
 
 from experiments.reporting.paper import TABLES
 from experiments.running.config import ConfigError, config_to_json
@@ -126,7 +127,7 @@ def test_charts_are_drawn_from_what_is_there(name, options):
 
 
 def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
-    monkeypatch.delenv('XLA_FLAGS', raising=False)
+    monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     extra = {
         'data': 'synthetic',
         'episodes': '2',
@@ -156,7 +157,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
 
 
 def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd):
-    monkeypatch.delenv('XLA_FLAGS', raising=False)
+    monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off', 'pictures': 'off'}
     assert run_tables('cub', TableOptions(str(tmp_path), (0,), extra)) == 1
     errors = capfd.readouterr().err
