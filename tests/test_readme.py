@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import quick_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -16,15 +17,16 @@ TRAINED = """
 import jax, numpy as np
 images = np.random.default_rng(0).integers(0, 256, (8, 12, 28, 28, 1), np.uint8)
 dataset = protojax.Dataset(images, np.full(8, 12, np.int32))
-params, batch_stats = task.initialize(jax.random.key(0))
-(value, _), gradients = jax.value_and_grad(task.loss, has_aux=True)(params, batch_stats, dataset, jax.random.key(1))
+params, batch_stats = jax.jit(task.initialize)(jax.random.key(0))
+learn = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
+(value, _), gradients = learn(params, batch_stats, dataset, jax.random.key(1))
 assert np.isfinite(value) and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 assert any(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradients))
 """
 
 
 def start(folder, *command):
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'}
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'XLA_FLAGS': quick_compiler.flags(), 'JAX_PLATFORMS': 'cpu'}
     return subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
