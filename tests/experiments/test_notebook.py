@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import quick_compiler
 
 from protojax.photo_weights import photo_weights_installed
 
@@ -25,7 +26,8 @@ def test_the_notebook_runs(tmp_path):
     for module in ('jax2onnx', 'onnxruntime'):
         pytest.importorskip(module)
     program = '\n'.join(''.join(cell['source']) for cell in CELLS)
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'MPLBACKEND': 'Agg', 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'}
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'MPLBACKEND': 'Agg', 'JAX_PLATFORMS': 'cpu'}
+    environment['XLA_FLAGS'] = quick_compiler.flags()
     ended = subprocess.run(
         [sys.executable, '-c', program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
