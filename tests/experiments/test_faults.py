@@ -19,6 +19,7 @@ from experiments.faults.comparing import compare_workdirs
 from experiments.faults.kills import kill_repeatedly, unfinished_when_killed
 from experiments.faults.others import damaged_metrics, failed_in_one_line
 from experiments.faults.runs import command_of_run, data_dir_of_run, finish_run, start_run
+from experiments.running import driver
 from experiments.running.driver import run_experiment
 from experiments.running.fitting import Diverged, fitting_optimizer, fresh_fit
 from experiments.running.workdir import Metrics, WorkdirError
@@ -34,6 +35,14 @@ def command(tmp_path_factory):
     cache = tmp_path_factory.mktemp('compiled')
     flags = f'XLA_FLAGS={quick_compiler.flags()}'
     return ['env', flags, sys.executable, tiny.__file__, f'--compilation_cache={cache}']
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_device():
+    """Of the eight that tests see, for runs in this process too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:1])
+        yield
 
 
 @pytest.fixture(scope='module')
@@ -101,8 +110,9 @@ def test_killed_at_awkward_moments(command, peace, tmp_path):
     assert not compare_workdirs(peace, tmp_path)
 
 
-def test_killed_while_preparing_data_and_drawing_pictures(tmp_path):
+def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch):
     """Two of the moments of experiments.faults, which has more time."""
+    monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     moments = ('preparing data', 'drawing pictures')
     command, data_dir = command_of_run(tmp_path), data_dir_of_run(tmp_path)
     outcomes = list(kill_repeatedly(command, tmp_path, kills=2, seed=1, data_dir=data_dir, moments=moments))
