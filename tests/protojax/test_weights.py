@@ -18,6 +18,7 @@ from protojax.tasks import few_shot_task
 SHOTS = {'omniglot-60way-1shot': 1, 'omniglot-60way-5shot': 5}
 TRAINED_WITH = {name: ('omniglot', 60, shot) for name, shot in SHOTS.items()}
 TRAINED_WITH['miniimagenet-20way-5shot-paper'] = ('miniimagenet', 20, 5)
+TRAINED_WITH['miniimagenet-30way-1shot-paper'] = ('miniimagenet', 30, 1)
 each = pytest.mark.parametrize('name', TRAINED_WITH)
 
 
@@ -60,11 +61,12 @@ def test_they_reach_their_figures_on_omniglot(tmp_path, real_data):
         assert measured == pytest.approx(figure['accuracy'], abs=0.5)  # three intervals of 1,000 episodes
 
 
-def test_they_reach_their_figure_on_miniimagenet(tmp_path, real_data):
+def test_they_reach_their_figures_on_miniimagenet(tmp_path, real_data):
     images = load_miniimagenet(
         data='real', source=real_data('miniimagenet') / 'miniimagenet_val.zip', data_dir=tmp_path
     ).validation
-    weights = load_pretrained('miniimagenet-20way-5shot-paper')
-    figure = weights.description['results']['validation']['5-way 5-shot']
-    measured = accuracy(weights, images, way=5, shot=5, query=15)
-    assert measured == pytest.approx(figure['accuracy'], abs=1.5)  # three intervals of 1,000 episodes
+    for name in ('miniimagenet-20way-5shot-paper', 'miniimagenet-30way-1shot-paper'):
+        weights, shot = load_pretrained(name), TRAINED_WITH[name][2]
+        figure = weights.description['results']['validation'][f'5-way {shot}-shot']
+        measured = accuracy(weights, images, way=5, shot=shot, query=15)
+        assert measured == pytest.approx(figure['accuracy'], abs=1.5)  # three intervals of 1,000 episodes
