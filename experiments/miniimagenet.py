@@ -8,36 +8,14 @@ with --source.
 """
 
 import dataclasses
-from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, config_flags_text, option
+from experiments.running.config import MAIN, FewShotConfig, option
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
-
-# Beyond the paper, with the same encoder: what gained on the validation classes (experiments/RESULTS.md).
-MODERN = {
-    'pretrain': 8000,
-    'episodes': 2000,
-    'schedule': 'cosine',
-    'temperature': 64.0,
-    'last_scale': 1.0,
-    'flip': True,
-    'shift': 8,
-    'jitter': 0.4,
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class MiniImageNetConfig(FewShotConfig):
-    variants: ClassVar[dict] = {**FewShotConfig.variants, 'modern': MODERN}
-
-    recipe: str = option(
-        'paper',
-        'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
-        f'{config_flags_text(MODERN)}.',
-        group=MAIN,
-        choices=('paper', 'modern'),
-    )
     way: int = option(
         0,
         "Classes per training episode (N_C); 0: the paper's, 30 for one shot and 20 for more.",
@@ -45,21 +23,15 @@ class MiniImageNetConfig(FewShotConfig):
         minimum=0,
     )
 
-    last_scale: float = option(
-        0.0,
-        "Multiplies the initial batch-norm scales of conv4's last block, and so the initial squared distances by its "
-        'square; 0: 0.125 for one shot, where distances of some hundreds would draw all embeddings together first and '
-        'training would recover slowly, and 1, as in PyTorch, for more. The paper does not say.',
-        group=MODEL,
-        minimum=0,
-    )
-
     def resolved(self):
-        way = self.way or (30 if self.shot == 1 else 20)
-        return dataclasses.replace(self, way=way, last_scale=self.last_scale or (0.125 if self.shot == 1 else 1.0))
+        return dataclasses.replace(self, way=self.way or (30 if self.shot == 1 else 20))
 
 
-RECIPE = MiniImageNetConfig(shot=1, query=15, pixels='standardized', retrain=False, test_way=(5,), test_episodes=600)
+# last_scale: in 1,600 dimensions squared distances would begin at several hundred, and training by drawing all
+# embeddings together.
+RECIPE = MiniImageNetConfig(
+    shot=1, query=15, pixels='standardized', last_scale=0.125, retrain=False, test_way=(5,), test_episodes=600
+)
 
 
 def _load_for_miniimagenet(config):

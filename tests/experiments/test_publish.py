@@ -207,7 +207,7 @@ def test_a_run_becomes_a_line_and_a_figure_of_both_pages_in_a_checkout_alone(tmp
     for package in ('protojax', 'experiments'):
         ignored = shutil.ignore_patterns('__pycache__', 'results', 'RESULTS.md')
         shutil.copytree(publish.ROOT / package, tmp_path / package, ignore=ignored)
-    run = leave(tmp_path / 'run', miniimagenet, columns=('5-way 1-shot',), way=15, episodes=1500, accuracy=47.77)
+    run = leave(tmp_path / 'run', miniimagenet, columns=('5-way 1-shot',), way=15, episodes=1000, accuracy=47.77)
     done = start(tmp_path, f'--add={run}')
     assert done.returncode == 1 and 'is no checkout of protojax' in done.stderr and len(done.stderr.splitlines()) == 1
     shutil.copytree(records.PUBLISHED, tmp_path / 'experiments/results')
