@@ -49,7 +49,7 @@ def squared_euclidean(a: Array, b: Array) -> Array:
 
 def cosine(a: Array, b: Array) -> Array:
     """One minus the cosine of the angle; a zero vector is at distance 1 from everything: [D], [D] -> []."""
-    return 1 - _dot(_unit(a), _unit(b))
+    return 1 - _dot(unit_length(a), unit_length(b))
 
 
 def bregman(phi: Callable[[Array], Array]) -> Distance:
@@ -103,9 +103,9 @@ def pairwise(distance: Distance) -> Callable[[Array, Array], Array]:
     return near_the_origin
 
 
-def _unit(z):
-    """z scaled to length one, with a finite gradient at zero: [D] -> [D]."""
-    return z * lax.rsqrt(jnp.maximum(_dot(z, z), 1e-12))
+def unit_length(vectors: Array) -> Array:
+    """Vectors scaled to length one, with a finite gradient at zero, which stays: [..., D] -> [..., D]."""
+    return vectors * lax.rsqrt(jnp.maximum(jnp.sum(vectors * vectors, -1, keepdims=True), 1e-12))
 
 
 def _dot(a, b):

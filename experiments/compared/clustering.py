@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from experiments.compared.batches import encode_batch, sample_batch
-from experiments.compared.compatibility import structured_hinge, unit_length
+from experiments.compared.compatibility import structured_hinge
 from protojax import classifiers
 from protojax.augmentation import random_crop
-from protojax.distances import Learned, pairwise, squared_euclidean
+from protojax.distances import Learned, pairwise, squared_euclidean, unit_length
 from protojax.encoders.linear import MIDDLE_CROP
 from protojax.prototypes import class_sizes, prototypes
 from protojax.tasks import Task, few_shot_task

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from experiments.compared.batches import sample_batch, trained_on_batches
 from protojax.augmentation import random_crop
+from protojax.distances import unit_length
 from protojax.encoders.linear import MIDDLE_CROP
 from protojax.tasks import Task, few_shot_task
 
@@ -72,8 +73,3 @@ def compatibility_violations(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """By how much each class violates the margin, max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): -> [N, L]."""
     margin = 1 - jax.nn.one_hot(labels, scores.shape[1])
     return jax.nn.relu(margin + scores - jnp.take_along_axis(scores, labels[:, None], 1))
-
-
-def unit_length(vectors: jax.Array) -> jax.Array:
-    """Rows scaled to length one; a row of zeros stays: [N, D] -> [N, D]."""
-    return vectors * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(vectors), -1, keepdims=True), 1e-12))

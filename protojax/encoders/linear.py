@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+
+from protojax.distances import unit_length
 
 MIDDLE_CROP = 0  # the place of the middle crop among the crops of an image, the one that is evaluated
 
@@ -31,5 +32,5 @@ class LinearMap(nn.Module):
         usual = nn.initializers.lecun_normal()
         x = nn.Dense(self.dimensions, kernel_init=lambda *args: self.start * usual(*args))(x)
         if self.unit_length:
-            x = x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), 1e-12))
+            x = unit_length(x)
         return x

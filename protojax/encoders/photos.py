@@ -11,6 +11,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import lax
 
+from protojax.distances import unit_length
+
 # The stages of the smallest network: repeats, kernel size, stride of the first block, expansion, channels.
 STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
           (1, 3, 1, 6, 320))  # fmt: skip
@@ -100,7 +102,7 @@ class EfficientNetLite(nn.Module):
             x = Block(*block, self.products, self.dtype, name=f'block{number}')(x)
         x = _relu6(nn.Conv(HEAD, (1, 1), dtype=self.dtype, name='head')(x))
         x = x.astype(jnp.promote_types(self.dtype, jnp.float32)).mean((1, 2))
-        return x * (self.scale * lax.rsqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), 1e-12)))
+        return self.scale * unit_length(x)
 
 
 def photo_blocks(width, depth):
