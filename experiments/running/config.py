@@ -314,7 +314,6 @@ class FewShotConfig(Config):
         'square. Where these are large, training begins by drawing all embeddings together, and recovers slowly. The '
         "paper does not say; PyTorch's is 1.",
         group=MODEL,
-        minimum=0,
     )
     mirror: bool = option(
         False,
@@ -357,6 +356,8 @@ class FewShotConfig(Config):
         super().__post_init__()
         if self.temperature <= 0:
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
+        if self.last_scale <= 0:
+            raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):

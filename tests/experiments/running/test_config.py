@@ -85,7 +85,7 @@ def test_the_recipes_are_the_papers():
         ({'model': 'statistician', 'flip': True}, '--flip=True is not for --model=statistician'),
         ({'model': 'metalstm', 'encoder': 'resnet12'}, '--encoder=resnet12 is not for --model=metalstm'),
         ({'model': 'statistician', 'distance': 'cosine'}, '--distance=cosine is not for --model=statistician'),
-        ({'last_scale': -1.0}, '--last_scale=-1.0 is too small'),
+        ({'last_scale': 0.0}, '--last_scale=0.0 must be above 0'),
         ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
     ],
 )
