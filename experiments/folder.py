@@ -121,6 +121,8 @@ def _build_folder_task(config, data):
         return build_few_shot_task(config, data)
     if config.model in ('metalstm', 'statistician') or config.embedding == 'separate':
         raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
+    if config.pretrain:
+        raise ConfigError('--init and --pretrain both say where the encoder starts; leave one of them out')
     weights = load_weights_for_own_images(config.init)
     task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=data.train.items.shape[2:]))
     return started_from(task, weights.params, weights.batch_stats)

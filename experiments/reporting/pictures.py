@@ -13,7 +13,11 @@ SUPPORT_SHOWN, QUERIES_SHOWN = 5, 15  # of each class
 CLASSES_SHOWN = 20
 PAIRS_SHOWN, EXAMPLES_SHOWN = 8, 5
 ROW, UNIT = 1.35, 0.45  # distance of rows in that of images, and that in inches
-STAGES = {'search': 'search for the best length', 'train': 'final model'}
+STAGES = {
+    'pretrain': 'classifier of all classes',
+    'search': 'search for the best length',
+    'train': 'final model',
+}
 LINES = {'train': (BLUE, '-', None, 'training'), 'validation': (ORANGE, '--', 'o', 'validation')}
 
 

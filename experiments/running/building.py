@@ -1,5 +1,6 @@
 """From a config and its data to a task of protojax: what the names that flags take stand for."""
 
+import dataclasses
 from functools import partial
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from experiments.compared.metalstm import metalstm_task
 from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
 from experiments.reporting.results import results_origin
-from experiments.running.config import ConfigError
+from experiments.running.config import PRETRAINING, PRETRAINING_BATCH, ConfigError
 from protojax import classifiers, distances
 from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.encoders import Conv4, LinearMap, ResNet12
@@ -65,6 +66,13 @@ def build_few_shot_task(config, data, encoder=None):
     if config.embedding == 'separate':
         encoder, classify = decoupled_encoder(encoder), decoupled_classifier(classify)
     return few_shot_task(encoder, item_shape, classify=classify, augmentations=build_augmentations(config), **sizes)
+
+
+def build_pretraining(config, data, encoder):
+    """How --pretrain trains an encoder before the first episode -> its Config, Task."""
+    options = {'batch': PRETRAINING_BATCH, 'augmentations': build_augmentations(config)}
+    task = nearest_task(encoder, data.train.items.shape[2:], _training_classes(data), **options)
+    return dataclasses.replace(config, episodes=config.pretrain, clip_norm=0.0, **PRETRAINING), task
 
 
 def _training_classes(data):

@@ -11,6 +11,11 @@ EVALUATION, RUN, MACHINE = 'Evaluation', 'The run', 'The machine'
 GROUPS = (MAIN, MODEL, TRAINING, STOPPING, EVALUATION, RUN, MACHINE)
 
 
+# How --pretrain trains.
+PRETRAINING = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
+PRETRAINING_BATCH = 128  # images
+
+
 class ConfigError(ValueError):
     """A configuration that cannot be run: one line that names the flag and the way out."""
 
@@ -133,7 +138,8 @@ class Config:
     retrain: bool = option(
         True,
         'Train the final model from scratch on the classes of train and validation, for as long as --episodes or the '
-        'validation loss says. Otherwise the final model is the one with the lowest validation loss.',
+        'validation loss says (with --pretrain: from the pretrained encoder, which has seen the training classes '
+        'alone). Otherwise the final model is the one with the lowest validation loss.',
         group=STOPPING,
     )
     retrain_length: str = option(
@@ -334,6 +340,14 @@ class FewShotConfig(Config):
         'Multiply brightness, contrast and saturation of each training image by factors in 1 +- this. Paper: 0.',
         group=TRAINING,
     )
+    pretrain: int = option(
+        0,
+        'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
+        f'for so many batches of {PRETRAINING_BATCH} images, with {config_flags_text(PRETRAINING)} and the same '
+        'augmentations (--flip, --shift and others). Paper: 0.',
+        group=TRAINING,
+        minimum=0,
+    )
     test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
     test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
     test_query: int = option(
@@ -358,6 +372,12 @@ class FewShotConfig(Config):
             raise ConfigError(f'--temperature={self.temperature} must be above 0')
         if self.last_scale <= 0:
             raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
+        if self.pretrain % self.episodes_per_step:
+            raise ConfigError(
+                f'--pretrain={self.pretrain} is no multiple of --episodes_per_step={self.episodes_per_step}'
+            )
+        if self.pretrain and self.embedding == 'separate':
+            raise ConfigError('--pretrain trains one encoder; leave it out, or --embedding=separate')
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
@@ -378,7 +398,7 @@ class FewShotConfig(Config):
     def _check_compared(self):
         """Raise where a flag is given that the compared system does not use."""
         unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
-        _check_unused(self, {**unused, **({'finetune': 0} if self.model == 'metalstm' else {})})
+        _check_unused(self, {**unused, 'pretrain': 0, **({'finetune': 0} if self.model == 'metalstm' else {})})
         if self.model != 'nearest':
             images = {'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0}
             _check_unused(self, {'encoder': 'conv4', 'distance': 'euclidean', **images})

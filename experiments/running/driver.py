@@ -8,7 +8,12 @@ import jax
 
 from experiments.reporting.results import results_as_flags, results_of_run, results_origin, results_table
 from experiments.reporting.verdict import verdict_lines
-from experiments.running.building import build_few_shot_task, build_tested_task, keeps_temperature
+from experiments.running.building import (
+    build_few_shot_task,
+    build_pretraining,
+    build_tested_task,
+    keeps_temperature,
+)
 from experiments.running.config import Config
 from experiments.running.evaluating import evaluators
 from experiments.running.fitting import fit, fitting_optimizer, fresh_fit
@@ -22,9 +27,9 @@ from protojax.checkpoints import Checkpoints
 from protojax.datasets import Data
 from protojax.photo_weights import PACKAGED
 from protojax.pretrained import Pretrained, load_pretrained, pretrained_path, save_pretrained
-from protojax.tasks import Task
+from protojax.tasks import Task, started_from
 
-STAGES = ('search', 'train')
+STAGES = ('pretrain', 'search', 'train')
 
 
 class Experiment(NamedTuple):
@@ -83,9 +88,12 @@ def train_in_stages(run, stop):
 
     The search trains on the training classes and keeps the state with the lowest validation loss. With `retrain` only
     its length counts, which `episodes` may also give: the final model trains as long on the validation classes too.
+    Before both, `pretrain` may give the encoder a start by ordinary batches of the training classes.
     """
     config, data, devices = run.config, run.data, run.devices
     options = {'devices': devices, 'workdir': run.workdir, 'stop': stop}
+    if getattr(config, 'pretrain', 0):
+        run = run._replace(task=_pretrained_task(run, options))
     episodes = config.episodes or (run.experiment.stand_in_episodes if data.synthetic else 0)
     if not (config.retrain and episodes):
         training, validation = (placed(config, devices, split) for split in (data.train, data.validation))
@@ -102,6 +110,14 @@ def train_in_stages(run, stop):
     return _last_of_stage(fit(config, run.task, training, stage='train', episodes=episodes, **options), config)
 
 
+def _pretrained_task(run, options):
+    """The task with an encoder that has learned to tell all training classes apart."""
+    config, task = build_pretraining(run.config, run.data, run.task.encoder)
+    training = placed(config, run.devices, run.data.train)
+    state = fit(config, task, training, stage='pretrain', episodes=config.episodes, **options).state
+    return started_from(run.task, *jax.device_get((state.params['encoder'], state.batch_stats)))
+
+
 def _best_of_stage(fitted, config):
     """What had the lowest validation loss -> (params, batch_stats), episodes."""
     return (fitted.best.params, fitted.best.batch_stats), int(fitted.best.step) * config.episodes_per_step
@@ -116,7 +132,7 @@ def _trained_earlier(run):
     """What an earlier start left in the workdir -> (params, batch_stats), episodes that led to them."""
     config, path = run.config, run.workdir.path
     template = fresh_fit(run.task, fitting_optimizer(config, config.episodes), jax.random.key(0))
-    found = {s: Checkpoints(path / s).restore(template) for s in STAGES if (path / s).exists()}
+    found = {s: Checkpoints(path / s).restore(template) for s in STAGES[1:] if (path / s).exists()}
     if found.get('train'):
         return _last_of_stage(found['train'][1], config)
     if found.get('search'):

@@ -78,7 +78,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
             state, step = advance(state, step, episodes, next(feed), episode_key)
             if due(config.log_every):
                 means = {name: float(total) * per_step / config.log_every for name, total in state.totals.items()}
-                _check_finite(state, per_step, saved)
+                _check_finite(state, stage, per_step, saved)
                 metrics.write(step * per_step, 'train', **means, learning_rate=float(learning_rate(step - 1)))
                 bar.note = f'loss {means["loss"]:.4f}, {100 * means["accuracy"]:.1f} % right'
             if validation is not None and due(config.validate_every):
@@ -92,7 +92,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
             # Processes of one job must agree on when to stop, so they ask each other only now and then.
             asked = (jax.process_count() == 1 or due(config.log_every)) and stop()
             if asked or finished() or due(config.checkpoint_every):
-                _check_finite(state, per_step, saved)
+                _check_finite(state, stage, per_step, saved)
                 checkpoints.save(step, Fit(state, best))
                 saved = step
             if asked and not finished():
@@ -154,10 +154,11 @@ def stepper(config, loss, optimizer, devices):
     return advance
 
 
-def _check_finite(state, per_step, saved):
+def _check_finite(state, stage, per_step, saved):
     failed = int(state.failed_at)
     if failed >= 0:
         raise Diverged(
-            f'the loss of episode {failed * per_step} is not finite; lower --learning_rate. '
+            f'the loss of episode {failed * per_step} is not finite; {"leave out" if stage == "pretrain" else "lower"} '
+            f'--{"pretrain" if stage == "pretrain" else "learning_rate"}. '
             f'The last good checkpoint is that of episode {saved * per_step}'
         )

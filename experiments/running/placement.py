@@ -35,8 +35,9 @@ def placed(config, devices, *splits):
     items = splits[0].items if len(splits) == 1 else JoinedItems([split.items for split in splits])
     size = math.prod(items.shape) * items.dtype.itemsize
     if config.placement == 'host' or (config.placement == 'auto' and size > _device_memory() / 2):
-        if getattr(config, 'model', '') in BATCHED:
-            raise ConfigError(f'--model={config.model} draws batches of all classes; give --placement=device')
+        if getattr(config, 'pretrain', 0) or getattr(config, 'model', '') in BATCHED:
+            what = '--pretrain' if getattr(config, 'pretrain', 0) else f'--model={config.model}'
+            raise ConfigError(f'{what} draws batches of all classes; give --placement=device')
         return Dataset(items, counts, attributes)
     if len(splits) > 1:
         items = np.zeros(items.shape, items.dtype)

@@ -4,7 +4,7 @@ config.json          the configuration; another one is refused
 classes.json         the names of the classes in each split
 metrics.jsonl        a line per report, the same bytes however often the run was interrupted
 tensorboard/         the same for TensorBoard, and the pictures
-search/, train/      checkpoints of the two stages
+search/, train/      checkpoints of the stages (and pretrain/, with --pretrain)
 results.json         the final table
 weights.safetensors  what was learned, for protojax.load_pretrained
 timing.json          how long it took, on what hardware, with which commit of the code

@@ -86,6 +86,8 @@ def test_the_recipes_are_the_papers():
         ({'model': 'metalstm', 'encoder': 'resnet12'}, '--encoder=resnet12 is not for --model=metalstm'),
         ({'model': 'statistician', 'distance': 'cosine'}, '--distance=cosine is not for --model=statistician'),
         ({'last_scale': 0.0}, '--last_scale=0.0 must be above 0'),
+        ({'pretrain': 10, 'episodes_per_step': 4}, '--pretrain=10 is no multiple of --episodes_per_step=4'),
+        ({'pretrain': 10, 'embedding': 'separate'}, '--pretrain trains one encoder'),
         ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
     ],
 )

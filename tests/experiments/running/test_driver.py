@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.running import driver
+from experiments.running import building, driver
 from experiments.running.config import ConfigError
 from experiments.running.driver import run_experiment
 from experiments.running.evaluating import evaluators
@@ -20,6 +20,7 @@ from protojax.datasets.omniglot import SPLITS, rotated
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
+from protojax.encoders import Conv4
 from protojax.evaluation import Score
 
 TINY = {
@@ -253,6 +254,27 @@ def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
     assert results['synthetic'] and 'not miniImageNet' in results['dataset']
     validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
     assert validated == [2, 4]
+
+
+def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device, monkeypatch):
+    monkeypatch.setattr(building, 'PRETRAINING_BATCH', 8)
+    monkeypatch.setitem(building.ENCODERS, 'conv4', lambda config: Conv4(filters=4, kernels=False))
+    values = {'episodes': 2, 'retrain': False, 'pretrain': 6, 'flip': True, 'test_shot': (1,)}
+    run_experiment(config(tmp_path / 'whole', **values), EXPERIMENT)
+    found = lines(tmp_path / 'whole')
+    assert [line['stage'] for line in found] == ['pretrain'] * 3 + ['search'] * 2
+    assert found[0]['learning_rate'] == pytest.approx(0.05 * (1 + np.cos(np.pi / 6)) / 2)  # after one of six batches
+    run_experiment(config(tmp_path / 'without', **{**values, 'pretrain': 0}), EXPERIMENT)
+    assert lines(tmp_path / 'without')[0]['loss'] != found[3]['loss']
+
+    shutil.copytree(tmp_path / 'whole', tmp_path / 'again')
+    shutil.rmtree(tmp_path / 'again' / 'search')
+    run_experiment(config(tmp_path / 'again', **values), EXPERIMENT)
+    assert lines(tmp_path / 'again') == found
+    for ours, expected in zip(*(final_params(tmp_path / w, 'search') for w in ('again', 'whole')), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    with pytest.raises(ConfigError, match='--pretrain draws batches of all classes; give --placement=device'):
+        run_experiment(config(tmp_path / 'host', **values, placement='host'), EXPERIMENT)
 
 
 def test_cub_learns_attributes(tmp_path, one_device):
