@@ -2,7 +2,7 @@
 
 The paper's argument rests on Bregman divergences: for every one of them the mean of a set of points is the point with
 the least summed divergence from them, which is what makes a class mean a good prototype (section 2.3). Squared
-Euclidean and Mahalanobis distances are instances; cosine is not.
+Euclidean and Mahalanobis distances are instances; cosine and the Euclidean distance without its square are not.
 
 A distance of your own is any function `distance(a, b)`: [D], [D] -> []. One with parameters that are learned together
 with the encoder is a `Learned` value.
@@ -45,6 +45,12 @@ def squared_euclidean(a: Array, b: Array) -> Array:
     Written out as a.a - 2 a.b + b.b, so that over all pairs it becomes one matrix product.
     """
     return _dot(a, a) - 2 * _dot(a, b) + _dot(b, b)
+
+
+@translation_invariant
+def euclidean(a: Array, b: Array) -> Array:
+    """The square root of that, which is no Bregman divergence, with a finite gradient at zero: [D], [D] -> []."""
+    return jnp.sqrt(jnp.maximum(squared_euclidean(a, b), 1e-12))
 
 
 def cosine(a: Array, b: Array) -> Array:

@@ -35,6 +35,7 @@ ENCODERS = {
 METHOD = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # flags that weights are used with
 DISTANCES = {
     'euclidean': distances.squared_euclidean,
+    'unsquared': distances.euclidean,
     'cosine': distances.cosine,
     'mahalanobis': distances.learned_mahalanobis(),
 }

@@ -279,11 +279,11 @@ class FewShotConfig(Config):
     )
     distance: str = option(
         'euclidean',
-        'euclidean (squared) and cosine are in the paper; mahalanobis learns one matrix for all classes; diagonal '
-        'estimates a variance per class and dimension, drawn towards one that is learned (our reading of one sentence '
-        'of section 5, which says that it gained nothing).',
+        'euclidean (squared) and cosine are in the paper; unsquared is the Euclidean distance itself; mahalanobis '
+        'learns one matrix for all classes; diagonal estimates a variance per class and dimension, drawn towards one '
+        'that is learned (our reading of one sentence of section 5, which says that it gained nothing).',
         group=MODEL,
-        choices=('euclidean', 'cosine', 'mahalanobis', 'diagonal'),
+        choices=('euclidean', 'unsquared', 'cosine', 'mahalanobis', 'diagonal'),
     )
     temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.', group=MODEL)
     prototypes_per_class: int = option(
