@@ -138,8 +138,8 @@ class Config:
     )
     retrain_length: str = option(
         'best',
-        'How long --retrain trains where the validation loss says: until its "best" value, or for as long as the whole '
-        '"search", which is best plus patience, as the official code does.',
+        'Length of --retrain without --episodes: "best", the episode with the lowest validation loss, or "search", '
+        'that plus the patience, as in the official code.',
         group=STOPPING,
         choices=('best', 'search'),
     )
@@ -267,7 +267,7 @@ class FewShotConfig(Config):
     )
     context: str = option(
         'none',
-        'fce: embed support examples and queries in the light of the whole support set, as matching networks may.',
+        'fce: full context embeddings, which depend on the whole support set, as matching networks may have.',
         group=MODEL,
         choices=('none', 'fce'),
     )
@@ -414,15 +414,15 @@ class ZeroShotConfig(Config):
     )
     unit_length: bool = option(True, 'Scale prototypes to unit length, as in the paper.', group=MODEL)
     center_inputs: bool = option(
-        True, 'Take the mean over the training classes away from features and attributes.', group=MODEL
+        True, 'Subtract the mean over the training classes from features and attributes.', group=MODEL
     )
     scale_inputs: bool = option(
         True, 'Divide features and attributes by their root mean square, one number for each of the two.', group=MODEL
     )
     image_start: float = option(
-        0.0, 'Initial weights of the map of images, times the usual deviation 1 / sqrt(inputs).', group=MODEL
+        0.0, 'Deviation of the initial weights of the map of images, in units of 1 / sqrt(inputs).', group=MODEL
     )
-    attribute_start: float = option(10.0, 'The same of the map of attributes.', group=MODEL)
+    attribute_start: float = option(10.0, 'The same for the map of attributes.', group=MODEL)
 
     def __post_init__(self):
         super().__post_init__()
