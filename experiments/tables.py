@@ -17,7 +17,7 @@ from typing import NamedTuple
 from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.reporting.comparison import LEGEND, compare_with_paper, comparison_lines, draw_comparison
+from experiments.reporting.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
 from experiments.reporting.paper import TABLES
 from experiments.reporting.records import read_record
 from experiments.running.config import ConfigError
@@ -62,7 +62,7 @@ def result_for_table(trial):
 def write_table(name, options):
     """Write a table as far as it is known -> its Markdown."""
     table, folder = TABLES[name], Path(options.runs)
-    found = compare_with_paper(
+    found = comparison_with_paper(
         table, lambda run: list(filter(None, map(result_for_table, trials_of_table(table, run, options))))
     )
     commands = [shlex.join(one.command) for row in table.rows for one in trials_of_table_row(table, row, options)]
@@ -114,7 +114,7 @@ def _table_options_from_flags(arguments):
     return TableOptions(values.runs, tuple(map(int, values.seeds)), extra)
 
 
-def main(argv):
+def _main(argv):
     """Exit code 0, or a one-line error and another code."""
     chosen = flags.FLAGS.table
     try:
@@ -142,4 +142,4 @@ def _define_table_flags():
 
 if __name__ == '__main__':
     _define_table_flags()
-    start_with_flags(main)
+    start_with_flags(_main)

@@ -33,7 +33,7 @@ class JoinedItems:
         return np.stack([self.arrays[owner][k - self.begins[owner], own] for owner, k, own in rows])
 
 
-class MappedItems:
+class _MappedItems:
     """A mapped file, as far as gathering needs it, that reads the items it is asked for, no others, and keeps none.
 
     Left to itself the system would read on after each item, and the process would seem to grow up to the size of the
@@ -58,12 +58,12 @@ class MappedItems:
         return found
 
 
-def hosted_items(items: np.ndarray | JoinedItems) -> np.ndarray | JoinedItems | MappedItems:
+def hosted_items(items: np.ndarray | JoinedItems) -> np.ndarray | JoinedItems | _MappedItems:
     """Items as they are read best. Files that may be written to, or whose items are not whole, are left to NumPy."""
     if isinstance(items, JoinedItems):
         return JoinedItems([hosted_items(array) for array in items.arrays])
     whole = isinstance(items, np.memmap) and items.flags.c_contiguous and not items.flags.writeable
-    return MappedItems(items) if whole and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
+    return _MappedItems(items) if whole and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
 
 
 def hosted_episodes(

@@ -62,7 +62,7 @@ def benchmarked_code(baseline):
     return {'command': command, 'commit': commit(), 'baseline': commit(baseline) if baseline else None}
 
 
-def main(argv):
+def _main(argv):
     """Exit code 0, or a one-line error and another code."""
     values = flags.FLAGS
     known = plan_sections(values.baseline or None)
@@ -99,4 +99,4 @@ def _define_benchmark_flags():
 
 if __name__ == '__main__':
     _define_benchmark_flags()
-    start_with_flags(main)
+    start_with_flags(_main)

@@ -7,7 +7,7 @@ from torch.nn import functional
 from experiments.benchmark.workloads import FILTERS, random_images
 
 
-def torch_encoder(channels):
+def _torch_encoder(channels):
     """Four blocks of convolution, batch normalisation, ReLU and max-pool: [N, C, H, W] -> [N, D]."""
     layers = []
     for inputs in (channels, FILTERS, FILTERS, FILTERS):
@@ -122,6 +122,6 @@ def start_torch(workload, layout):
     """Model, and the data set as the layers want it: uint8 [classes, items, C, H, W]."""
     torch.manual_seed(0)
     height, width, channels = workload.image
-    model = torch_encoder(channels).to(memory_format=layout)
+    model = _torch_encoder(channels).to(memory_format=layout)
     images = torch.from_numpy(random_images(workload._replace(image=(channels, height, width))))
     return model, images

@@ -28,7 +28,7 @@ class Contender(NamedTuple):
     checkout: str | None = None
 
 
-class WorkerTurn(NamedTuple):
+class _WorkerTurn(NamedTuple):
     """What a process reports after some steps."""
 
     seconds: float  # per step
@@ -108,7 +108,7 @@ def _serve_worker(pipe, contender):
             started = time.perf_counter()
             value = run(steps)
             seconds = (time.perf_counter() - started) / steps
-            pipe.send(WorkerTurn(seconds, value, _peak_memory_of_worker()))
+            pipe.send(_WorkerTurn(seconds, value, _peak_memory_of_worker()))
     except EOFError:
         return
     except Exception as error:  # whatever it is, the parent must not wait for ever

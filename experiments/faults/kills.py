@@ -13,7 +13,7 @@ from experiments.faults.runs import finish_run, log_of_run, metrics_of_run, star
 PATIENCE = 600  # seconds that a run may take to get to the moment at which it is to be killed
 
 
-class KillWatch:
+class _KillWatch:
     """What a run has done since it was started, seen from outside."""
 
     def __init__(self, workdir: pathlib.Path, data_dir: pathlib.Path):
@@ -40,12 +40,12 @@ class KillWatch:
 
 
 MOMENTS = {  # in the order in which a run comes to them
-    'preparing data': KillWatch.is_preparing,
+    'preparing data': _KillWatch.is_preparing,
     'search': lambda watch: watch.is_training('search'),
-    'saving a checkpoint': KillWatch.is_saving,
+    'saving a checkpoint': _KillWatch.is_saving,
     'training': lambda watch: watch.is_training('train'),
     'evaluating': lambda watch: watch.has_said('evaluating'),
-    'writing results': KillWatch.is_writing_results,
+    'writing results': _KillWatch.is_writing_results,
     'drawing pictures': lambda watch: watch.has_said('drawing pictures'),
     'any': lambda watch: True,  # a random time after the start
 }
@@ -78,7 +78,7 @@ def kill_repeatedly(
 
 def _kill_once(command, workdir, data_dir, is_moment, delay) -> bool:
     """Start a run and kill it some seconds after a moment -> whether it was still there."""
-    watch = KillWatch(workdir, data_dir)
+    watch = _KillWatch(workdir, data_dir)
     run = start_run(command, workdir)
     try:
         while run.poll() is None and not is_moment(watch) and time.time() < watch.began + PATIENCE:

@@ -17,7 +17,7 @@ from experiments.faults.runs import data_dir_of_run, finish_run, log_of_run, met
 PATIENCE = 900  # seconds for a run
 
 
-def full_disk(command, folder):
+def _full_disk(command, folder):
     """A limit on the size of files stands for the end of the disk; then there is room again."""
     workdir = folder / 'full'
     program = f'import os, resource, sys; resource.setrlimit({resource.RLIMIT_FSIZE}, (8000, 8000)); '
@@ -27,7 +27,7 @@ def full_disk(command, folder):
     return problem or compare_workdirs(folder / 'peace', workdir)
 
 
-def deleted_workdir(command, folder):
+def _deleted_workdir(command, folder):
     workdir = folder / 'deleted'
     run = start_run(command, workdir)
     _wait_for(run, lambda: metrics_of_run(workdir))
@@ -35,7 +35,7 @@ def deleted_workdir(command, folder):
     return failed_in_one_line(run, workdir, 'was deleted or moved during the run')
 
 
-def shrinking_source(command, folder):
+def _shrinking_source(command, folder):
     """A file is cut in half while data are prepared from it: it has been read before, or is found to be damaged."""
     workdir, features = folder / 'shrinking', folder / 'source' / 'features.npy'
     content = features.read_bytes()
@@ -49,20 +49,20 @@ def shrinking_source(command, folder):
     return problem
 
 
-def damaged_config(command, folder):
+def _damaged_config(command, folder):
     workdir = shutil.copytree(folder / 'peace', folder / 'config')
     (workdir / 'config.json').write_text('')
     return failed_in_one_line(start_run(command, workdir), workdir, 'config.json is damaged')
 
 
-def damaged_metrics(command, folder):
+def _damaged_metrics(command, folder):
     workdir = shutil.copytree(folder / 'peace', folder / 'metrics')
     lines = (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
     (workdir / 'metrics.jsonl').write_text(''.join([lines[0][:20] + '\n', *lines[1:]]))
     return failed_in_one_line(start_run(command, workdir), workdir, 'metrics.jsonl is damaged')
 
 
-def damaged_checkpoint(command, folder):
+def _damaged_checkpoint(command, folder):
     """The newest one is cut in half; the run goes on from the one before."""
     workdir = shutil.copytree(folder / 'peace', folder / 'checkpoint')
     newest = max((workdir / 'train').glob('[0-9]*'), key=lambda path: int(path.name))
@@ -72,7 +72,7 @@ def damaged_checkpoint(command, folder):
     return compare_workdirs(folder / 'peace', workdir)
 
 
-def second_run(command, folder):
+def _second_run(command, folder):
     """In the workdir of a run that is halted."""
     workdir = folder / 'second'
     first = start_run(command, workdir)
@@ -87,7 +87,7 @@ def second_run(command, folder):
     return problem or compare_workdirs(folder / 'peace', workdir)
 
 
-def preemption(command, folder):
+def _preemption(command, folder):
     """SIGTERM saves; the same command goes on."""
     workdir = folder / 'preempted'
     run = start_run(command, workdir)
@@ -99,7 +99,7 @@ def preemption(command, folder):
     return compare_workdirs(folder / 'peace', workdir) if stopped else ['it did not say where it stopped']
 
 
-def mad_learning_rate(command, folder):
+def _mad_learning_rate(command, folder):
     """Ends, but not as if all were well."""
     workdir = folder / 'mad'
     run = start_run([*command, '--learning_rate=1e9'], workdir)
@@ -108,7 +108,7 @@ def mad_learning_rate(command, folder):
     return [] if 'has not learned' in said or 'is not finite' in said else ['it said nothing']
 
 
-def process_0_dies(command, folder):
+def _process_0_dies(command, folder):
     """Killed in its first seconds: the other process, which must have had the time to see it, ends by itself."""
     workdir = folder / 'job'
     job = [*command, '--num_processes=2', f'--coordinator_address=localhost:{_free_port()}']
@@ -127,16 +127,16 @@ def process_0_dies(command, folder):
 
 
 FAULTS = {  # what happens, and what has to come of it
-    'disk full while saving': ('the cause in one line; goes on once there is room', full_disk),
-    'workdir deleted during the run': ('one line', deleted_workdir),
-    'features.npy cut in half while it is prepared': ('one line, or the same end', shrinking_source),
-    'empty config.json': ('one line', damaged_config),
-    'broken line in metrics.jsonl': ('one line', damaged_metrics),
-    'newest checkpoint cut in half': ('goes on from the one before, to the same end', damaged_checkpoint),
-    'second run in the same workdir': ('is refused; the first comes to the same end', second_run),
-    'SIGTERM (preemption)': ('saves; the same command goes on, to the same end', preemption),
-    '--learning_rate=1e9': ('says that nothing was learned', mad_learning_rate),
-    'process 0 of a job dies two seconds after it listens': ('the other ends within a minute', process_0_dies),
+    'disk full while saving': ('the cause in one line; goes on once there is room', _full_disk),
+    'workdir deleted during the run': ('one line', _deleted_workdir),
+    'features.npy cut in half while it is prepared': ('one line, or the same end', _shrinking_source),
+    'empty config.json': ('one line', _damaged_config),
+    'broken line in metrics.jsonl': ('one line', _damaged_metrics),
+    'newest checkpoint cut in half': ('goes on from the one before, to the same end', _damaged_checkpoint),
+    'second run in the same workdir': ('is refused; the first comes to the same end', _second_run),
+    'SIGTERM (preemption)': ('saves; the same command goes on, to the same end', _preemption),
+    '--learning_rate=1e9': ('says that nothing was learned', _mad_learning_rate),
+    'process 0 of a job dies two seconds after it listens': ('the other ends within a minute', _process_0_dies),
 }
 
 

@@ -55,7 +55,7 @@ class AnsweringModel(NamedTuple):
         return self.weights.description['digest']
 
 
-class AnsweringSupport(NamedTuple):
+class _AnsweringSupport(NamedTuple):
     """The classes of a tab."""
 
     known: KnownClasses
@@ -98,7 +98,7 @@ def answer_look(model: AnsweringModel, body: bytes) -> dict:
     The body is a set of classes, perhaps with 'query', an embedding, and 'axes', those of the map before.
     """
     sent = json.loads(body)
-    support = support_in_request(model, sent)
+    support = _support_in_request(model, sent)
     # A class out of a file has no examples to show, so its prototype stands for them.
     bare = np.setdiff1d(np.arange(len(support.known.names)), support.labels)
     prototypes = support.known.prototypes
@@ -116,7 +116,7 @@ def answer_look(model: AnsweringModel, body: bytes) -> dict:
 
 def answer_save(model: AnsweringModel, body: bytes) -> dict:
     """A set of classes as the file of the classify command."""
-    known = support_in_request(model, json.loads(body)).known
+    known = _support_in_request(model, json.loads(body)).known
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, 'classes.safetensors')
         save_classes(path, known, encoder=model.digest)
@@ -142,7 +142,7 @@ def answer_load(model: AnsweringModel, contents: bytes) -> dict:
     return {'classes': classes, 'temperature': float(known.temperature), 'threshold': threshold}
 
 
-def support_in_request(model: AnsweringModel, sent: dict) -> AnsweringSupport:
+def _support_in_request(model: AnsweringModel, sent: dict) -> _AnsweringSupport:
     """The classes that were sent, in their order. Classes that are all of examples are calibrated by these."""
     names = [entry['name'] for entry in sent['classes']]
     if not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
@@ -159,7 +159,7 @@ def support_in_request(model: AnsweringModel, sent: dict) -> AnsweringSupport:
     if not saved:
         known = known_classes(embeddings, labels, names)
         known = calibrated(known, embeddings, labels) if len(names) > 1 else known
-        return AnsweringSupport(known, embeddings, labels)
+        return _AnsweringSupport(known, embeddings, labels)
     known = _loaded_classes(model, sent, saved)
     if examples:
         present = np.unique(labels)
@@ -170,7 +170,7 @@ def support_in_request(model: AnsweringModel, sent: dict) -> AnsweringSupport:
     places = {name: place for place, name in enumerate(known.names)}
     order = [places[name] for name in names]
     known = dataclasses.replace(known, names=tuple(names), sums=known.sums[order], counts=known.counts[order])
-    return AnsweringSupport(known, embeddings, labels)
+    return _AnsweringSupport(known, embeddings, labels)
 
 
 def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> KnownClasses:
@@ -189,7 +189,7 @@ def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> Know
     )
 
 
-def _answer(support: AnsweringSupport, query: np.ndarray) -> dict:
+def _answer(support: _AnsweringSupport, query: np.ndarray) -> dict:
     """The probability of each class, and the nearest examples."""
     probabilities, unknown = _answer_probabilities(support.known, query)
     distances = np.sum((support.embeddings - query) ** 2, 1)

@@ -110,6 +110,13 @@ def select_records(records, wanted):
     return [runs[seed] for seed in sorted(runs)]
 
 
+def select_published_records(experiment, wanted):
+    """The published runs with the wanted values: on the test classes, or else on the validation classes."""
+    known = published_records(experiment)
+    test, validation = (select_records(known, {**wanted, 'evaluate_on': split}) for split in ('test', 'validation'))
+    return test or validation
+
+
 def _record_length(record):
     """Episodes of training and test; where the validation loss chooses, training is longest."""
     tested = max(score['episodes'] for score in record[record['evaluated_on']].values())

@@ -71,14 +71,14 @@ def run_experiment(config, experiment):
             variables, episodes = _trained_earlier(this)
             return _evaluate_run(this, variables, episodes, whole=(workdir.path / 'results.json').exists())
         with StopSignals() as stop:
-            variables, episodes = train_in_stages(this, stop)
+            variables, episodes = _train_in_stages(this, stop)
         return _evaluate_run(this, variables, episodes)
     finally:
         if not (config.evaluate_only or config.weights):
             workdir.add_seconds(time.monotonic() - started)
 
 
-def train_in_stages(run, stop):
+def _train_in_stages(run, stop):
     """The stages of training -> (params, batch_stats), episodes that led to them.
 
     The search trains on the training classes and keeps the state with the lowest validation loss. With `retrain` only

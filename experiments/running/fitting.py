@@ -21,7 +21,7 @@ OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sg
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
 
 
-class Best(NamedTuple):
+class _Best(NamedTuple):
     """The state with the least validation loss so far."""
 
     loss: Any  # float32 []
@@ -30,11 +30,11 @@ class Best(NamedTuple):
     batch_stats: Any
 
 
-class Fit(NamedTuple):
+class _Fit(NamedTuple):
     """All that a stage must know to go on: what a checkpoint holds."""
 
     state: TrainState
-    best: Best
+    best: _Best
 
 
 class Interrupted(Exception):
@@ -46,7 +46,7 @@ class Diverged(RuntimeError):
 
 
 def fit(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
-    """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long -> Fit.
+    """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long.
 
     Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise Interrupted.
     """
@@ -87,26 +87,26 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
                     score = validate(*variables, validation)
                 metrics.write(step * per_step, 'validation', loss=score.loss, accuracy=score.accuracy / 100)
                 if score.loss < best.loss:
-                    best = Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
+                    best = _Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
             bar.update(step * per_step, episodes or int(best.step) * per_step + patience)
             # Processes of one job must agree on when to stop, so they ask each other only now and then.
             asked = (jax.process_count() == 1 or due(config.log_every)) and stop()
             if asked or finished() or due(config.checkpoint_every):
                 _check_finite(state, per_step, saved)
-                checkpoints.save(step, Fit(state, best))
+                checkpoints.save(step, _Fit(state, best))
                 saved = step
             if asked and not finished():
                 raise Interrupted(f'stopped at episode {step * per_step}; the same command goes on from there')
     metrics.close()
     checkpoints.close()
-    return Fit(state, best)
+    return _Fit(state, best)
 
 
 def fresh_fit(task, optimizer, key):
     """Where a stage begins."""
     params, batch_stats = task.initialize(key)
-    best = Best(jnp.float32(jnp.inf), jnp.int32(0), params, batch_stats)
-    return Fit(create_state(params, batch_stats, optimizer), best)
+    best = _Best(jnp.float32(jnp.inf), jnp.int32(0), params, batch_stats)
+    return _Fit(create_state(params, batch_stats, optimizer), best)
 
 
 def fitting_schedule(config, episodes):

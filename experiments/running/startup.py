@@ -32,10 +32,10 @@ def launch(experiment):
         print(flags_help(sys.modules['__main__'].__doc__, experiment.recipe))
         return
     define_flags(experiment.recipe)
-    start_with_flags(lambda argv: main(argv, experiment))
+    start_with_flags(lambda argv: _main(argv, experiment))
 
 
-class StartupLog(python_logging.Handler):
+class _StartupLog(python_logging.Handler):
     """Lines of the log that look like our own, 'warning: ...', without those that libraries write about their work."""
 
     def filter(self, record):
@@ -46,10 +46,10 @@ class StartupLog(python_logging.Handler):
         show_above_progress(f'{level}{record.getMessage()}')
 
 
-LOG = StartupLog()
+LOG = _StartupLog()
 
 
-def main(argv, experiment):
+def _main(argv, experiment):
     """Exit code 0, or a one-line error and another code."""
     try:
         if len(argv) > 1:

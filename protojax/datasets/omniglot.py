@@ -94,7 +94,7 @@ def rotated(split: Split) -> Split:
     return Split(turned.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names)
 
 
-class OmniglotCharacter(NamedTuple):
+class _OmniglotCharacter(NamedTuple):
     """Where the drawings of a character are."""
 
     path: pathlib.Path  # a folder or an archive
@@ -117,7 +117,7 @@ class OmniglotCharacters(Builder):
             splits[split_of_character(name)][name] = found[name]
         return {split: self._generate_examples(characters) for split, characters in splits.items()}
 
-    def _generate_examples(self, characters: Mapping[str, OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
+    def _generate_examples(self, characters: Mapping[str, _OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
         for path in self.source:
             with open_files(path) as files:
                 for name, character in characters.items():
@@ -160,7 +160,7 @@ def _find_omniglot_halves(source: pathlib.Path) -> list[pathlib.Path]:
     return [source if source in paths else paths[0] for paths in places]
 
 
-def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, OmniglotCharacter]:
+def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, _OmniglotCharacter]:
     """The characters below paths by name; all else, such as notes and hidden files, is passed over."""
     found = {}
     for path in paths:
@@ -168,14 +168,14 @@ def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, OmniglotChar
             for file in files.names:
                 name = '/'.join(file.split('/')[-3:-1])
                 if CHARACTER.fullmatch(name) and file.lower().endswith('.png'):
-                    character = found.setdefault(name, OmniglotCharacter(path, []))
+                    character = found.setdefault(name, _OmniglotCharacter(path, []))
                     if character.path == path:  # not a copy in another archive
                         character.files.append(file)
     return found
 
 
 def _check_omniglot_completeness(
-    found: Mapping[str, OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
+    found: Mapping[str, _OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
 ) -> None:
     """DataError if a character is missing; a line if drawings are."""
     missing = [name for name in expected_characters(alphabets) if name not in found]

@@ -48,9 +48,9 @@ def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
     steps = steps or PLAIN
     if 9 * x.shape[-1] < kernel.shape[-1]:
         statistics = statistics_of_patches(*steps.patch_moments(x), kernel, axis_name=axis_name)
-        return steps.convolve_pool_relu(x, *fold(kernel, scale, bias, statistics)), statistics
+        return steps.convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics)), statistics
     sign = jnp.where(scale < 0, -1, 1).astype(scale.dtype)
-    pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * per_filter(sign))
+    pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * _per_filter(sign))
     statistics = _statistics(mean, mean_square, axis_name)
     multiplier = scale * sign * lax.rsqrt(statistics.var + EPSILON)
     activations = steps.scale_shift_relu(pooled, multiplier, bias - statistics.mean * multiplier)
@@ -59,7 +59,7 @@ def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
 
 def fixed_block(x, kernel, scale, bias, statistics, *, steps=None):
     """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    return (steps or PLAIN).convolve_pool_relu(x, *fold(kernel, scale, bias, statistics))
+    return (steps or PLAIN).convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics))
 
 
 def convolve_and_pool(x, kernel):
@@ -70,13 +70,13 @@ def convolve_and_pool(x, kernel):
 
 def scale_shift_relu(pooled, multiplier, shift):
     """relu(pooled * multiplier + shift) in the type of pooled: [N, H, W, F], [F], [F] -> [N, H, W, F]."""
-    scaled = pooled.astype(multiplier.dtype) * per_filter(multiplier)
-    return jax.nn.relu(scaled + per_filter(shift)).astype(pooled.dtype)
+    scaled = pooled.astype(multiplier.dtype) * _per_filter(multiplier)
+    return jax.nn.relu(scaled + _per_filter(shift)).astype(pooled.dtype)
 
 
 def convolve_pool_relu(x, kernel, bias):
     """relu(max_pool(convolution(x, kernel)) + bias) in the type of x: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    return jax.nn.relu(max_pool(convolution(x, kernel)) + per_filter(bias)).astype(x.dtype)
+    return jax.nn.relu(max_pool(convolution(x, kernel)) + _per_filter(bias)).astype(x.dtype)
 
 
 def convolution(x, kernel):
@@ -96,13 +96,13 @@ def max_pool(x):
     return windows.max((2, 4))
 
 
-def fold(kernel, scale, bias, statistics):
+def _fold(kernel, scale, bias, statistics):
     """Kernel and bias of the convolution that contains the normalisation: [3, 3, C, F], [F]."""
     multiplier = scale * lax.rsqrt(statistics.var + EPSILON)
-    return kernel * per_filter(multiplier), bias - statistics.mean * multiplier
+    return kernel * _per_filter(multiplier), bias - statistics.mean * multiplier
 
 
-def per_filter(vector):
+def _per_filter(vector):
     """One value per filter, to be combined with images or kernels: [F] -> [1, 1, 1, F]."""
     return vector.reshape(1, 1, 1, -1)
 

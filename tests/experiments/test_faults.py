@@ -17,7 +17,7 @@ import tiny
 
 from experiments.faults.comparing import compare_workdirs
 from experiments.faults.kills import kill_repeatedly, unfinished_when_killed
-from experiments.faults.others import damaged_metrics, failed_in_one_line
+from experiments.faults.others import FAULTS, failed_in_one_line
 from experiments.faults.runs import command_of_run, data_dir_of_run, finish_run, start_run
 from experiments.running import driver
 from experiments.running.driver import run_experiment
@@ -122,7 +122,8 @@ def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch)
 def test_another_fault_that_experiments_faults_tries(command, peace, tmp_path):
     """One of them; all the others are in tests here or of jobs."""
     shutil.copytree(peace, tmp_path / 'peace')
-    assert damaged_metrics(command, tmp_path) == []
+    _, damage_metrics = FAULTS['broken line in metrics.jsonl']
+    assert damage_metrics(command, tmp_path) == []
     assert failed_in_one_line(start_run(command, tmp_path / 'peace', '--way=3'), tmp_path / 'peace', 'other words')
 
 

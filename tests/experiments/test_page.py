@@ -21,7 +21,7 @@ from PIL import Image
 
 from experiments.page.__main__ import file_leading_to_page
 from experiments.page.alphabets import FUTHARK, RUNES, drawn_by_hand, futhark, png_of_character
-from experiments.page.answers import answer_axes, ready_to_answer, support_in_request
+from experiments.page.answers import _support_in_request, answer_axes, ready_to_answer
 from experiments.page.server import HTML, LARGEST_REQUEST, Server
 from protojax.class_files import load_classes, save_classes
 from protojax.images import decode_image
@@ -175,7 +175,7 @@ def test_many_classes_of_a_file_are_not_compared_each_with_each(model):
             return str.__eq__(self, other)
 
     classes = [{**SAVED, 'name': Name(k)} for k in range(100)]
-    support = support_in_request(model, {'classes': classes, 'temperature': 1, 'threshold': None})
+    support = _support_in_request(model, {'classes': classes, 'temperature': 1, 'threshold': None})
     assert len(support.known.names) == 100 and Name.comparisons < 1000
 
 

@@ -15,7 +15,7 @@ CHUNK = 1 << 24
 DTYPES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8'))
 
 
-class PickledGlobal(NamedTuple):
+class _PickledGlobal(NamedTuple):
     """One of the few functions and classes that array pickles refer to; never called."""
 
     name: str
@@ -27,7 +27,7 @@ class PickledText(NamedTuple):
     utf8: memoryview
 
 
-class PickledDtype:
+class _PickledDtype:
     """A type of array elements, whose byte order may still change."""
 
     def __init__(self, code):
@@ -47,7 +47,7 @@ def _globals():
     for core in ('numpy.core', 'numpy._core'):
         admitted |= {(f'{core}.multiarray', '_reconstruct'): 'reconstruct', (f'{core}.multiarray', 'scalar'): 'scalar'}
         admitted[f'{core}.numeric', '_frombuffer'] = 'frombuffer'
-    return {key: PickledGlobal(name) for key, name in admitted.items()}
+    return {key: _PickledGlobal(name) for key, name in admitted.items()}
 
 
 GLOBALS = _globals()
@@ -65,16 +65,16 @@ def find_pickled(module, name):
 def call_pickled(function, arguments, spend):
     """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
     match function, arguments:
-        case PickledGlobal('reconstruct'), (PickledGlobal('ndarray'), *_):
+        case _PickledGlobal('reconstruct'), (_PickledGlobal('ndarray'), *_):
             return UnbuiltArray()
-        case PickledGlobal('dtype'), (str(code), *_):
-            return PickledDtype(code)
-        case PickledGlobal('encode'), (PickledText(text) | str(text), 'latin1' | 'latin-1'):
+        case _PickledGlobal('dtype'), (str(code), *_):
+            return _PickledDtype(code)
+        case _PickledGlobal('encode'), (PickledText(text) | str(text), 'latin1' | 'latin-1'):
             spend(len(text))
             return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
-        case PickledGlobal('scalar'), (PickledDtype() as dtype, data):
+        case _PickledGlobal('scalar'), (_PickledDtype() as dtype, data):
             return _pickled_array(data, dtype, (), False, spend).item()
-        case PickledGlobal('frombuffer'), (data, PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
+        case _PickledGlobal('frombuffer'), (data, _PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
             return _pickled_array(data, dtype, shape, order == 'F', spend)
     raise Damaged('it calls a function in an unknown way')
 
@@ -82,10 +82,10 @@ def call_pickled(function, arguments, spend):
 def build_pickled(value, state, spend):
     """The value after its state is set: an array gets its contents, a type its byte order."""
     match value, state:
-        case UnbuiltArray(array=None), (int(), tuple(shape), PickledDtype() as dtype, fortran, data):
+        case UnbuiltArray(array=None), (int(), tuple(shape), _PickledDtype() as dtype, fortran, data):
             value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
             return value.array
-        case PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
+        case _PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
             value.order = order
             return value
     raise Damaged('it sets the state of an unknown object')

@@ -19,14 +19,14 @@ IMAGES = ('.jpg', '.jpeg', '.png')
 LONGEST = 4 << 20  # bytes of a list or image; the list of the training images, with 1.2 MB, is the largest honest file
 
 
-class UnreadClass(NamedTuple):
+class _UnreadClass(NamedTuple):
     """The images of a class, not read yet."""
 
     count: int
     images: Callable[[], np.ndarray]  # () -> uint8 [count, 84, 84, 3]
 
 
-Classes = dict[str, UnreadClass]
+Classes = dict[str, _UnreadClass]
 
 
 def from_lists(files: Files) -> dict[str, Classes]:
@@ -86,11 +86,11 @@ def classes_of_arrays(contents: dict, where, split: str) -> Classes:
                 indices = {str(name): _numbers(own, f'{where}: class {name!r}') for name, own in indices.items()}
             case {'data': np.ndarray() as images, 'labels': list() | np.ndarray() as labels}:
                 _check_images(images, where)
-                indices = indices_by_label(labels, len(images), contents.get('catname2label'), where, split)
+                indices = _indices_by_label(labels, len(images), contents.get('catname2label'), where, split)
             case _:
                 raise DataError(f'{where} holds neither image_data and class_dict nor data and labels; get it again')
     _check_indices(indices, len(images), where)
-    return {name: UnreadClass(len(own), lambda own=own: images[own]) for name, own in indices.items()}
+    return {name: _UnreadClass(len(own), lambda own=own: images[own]) for name, own in indices.items()}
 
 
 def _check_images(images: np.ndarray, where) -> None:
@@ -98,7 +98,7 @@ def _check_images(images: np.ndarray, where) -> None:
         raise DataError(f'{where}: images of {images.dtype} {images.shape[1:]}, not uint8 (84, 84, 3); get it again')
 
 
-def indices_by_label(labels, images: int, numbers_of_names, where, split: str) -> dict[str, np.ndarray]:
+def _indices_by_label(labels, images: int, numbers_of_names, where, split: str) -> dict[str, np.ndarray]:
     """The images of each label, under its name where there is one."""
     labels = _numbers(labels, f'{where}: labels')
     if len(labels) != images:
@@ -163,7 +163,7 @@ def _held_twice(files: Files, name: str, split: str) -> DataError:
 
 
 def _unread(files: Files, images: dict[str, list[str]]) -> Classes:
-    return {name: UnreadClass(len(own), lambda own=own: _decoded(files, own)) for name, own in images.items()}
+    return {name: _UnreadClass(len(own), lambda own=own: _decoded(files, own)) for name, own in images.items()}
 
 
 def _decoded(files: Files, names: list[str]) -> np.ndarray:

@@ -7,7 +7,7 @@ from experiments.reporting.confusion import confused_pairs
 from experiments.reporting.drawing import encoded_drawing
 from experiments.reporting.pictures import (
     PicturedPredictions,
-    letter_in_picture,
+    _letter_in_picture,
     picture_of_curves,
     picture_of_episode,
     picture_of_mistakes,
@@ -109,4 +109,4 @@ def test_no_mistakes_at_all(drawn):
 
 
 def test_letters():
-    assert [letter_in_picture(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']
+    assert [_letter_in_picture(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']

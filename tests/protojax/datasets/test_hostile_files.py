@@ -28,7 +28,7 @@ from protojax.datasets.sources.cub_forms import read_cub_features
 from protojax.datasets.sources.cub_lists import check_label_list, read_split_list
 from protojax.datasets.sources.files import open_files, read_file
 from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
-from protojax.datasets.sources.miniimagenet_forms import classes_of_arrays, indices_by_label
+from protojax.datasets.sources.miniimagenet_forms import _indices_by_label, classes_of_arrays
 from protojax.errors import DataError
 
 SLACK = 32 << 20  # bytes beside the budget, for what is not counted
@@ -277,7 +277,7 @@ def test_zip_with_a_long_list_of_files(tmp_path):
 
 def test_as_many_labels_as_images():
     began = time.process_time()
-    found = indices_by_label(np.arange(100_000)[::-1] // 2, 100_000, None, 'x', 'train')
+    found = _indices_by_label(np.arange(100_000)[::-1] // 2, 100_000, None, 'x', 'train')
     assert time.process_time() - began < 2
     assert len(found) == 50_000 and found['train 000'].tolist() == [99_998, 99_999]
     tiny = {'data': np.zeros((9, 1), np.uint8), 'labels': [1]}
