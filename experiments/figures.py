@@ -19,8 +19,8 @@ from experiments import cub
 from experiments.reporting import charts, records
 from experiments.reporting.comparison import published_comparison
 from experiments.reporting.diagrams import (
+    diagram_items,
     farthest_for_diagram,
-    items_for_diagram,
     nearest_for_diagram,
     prototype_diagram,
     query_for_diagram,
@@ -43,9 +43,9 @@ def _few_shot_figure(config):
     classes, title = shown_classes(config)
     chosen = nearest_for_diagram(np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names))))
     members = [np.flatnonzero(classes.labels == label) for label in chosen]
-    support = items_for_diagram(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
+    support = diagram_items(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
     means = np.asarray(prototypes(support.points, support.labels, way=3))
-    others = items_for_diagram(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
+    others = diagram_items(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
     remark = (
         f'Prototypes c are means of {SHOT} support points. All is seen on the plane through them: what that leaves\n'
         f'out of {means.shape[1]} dimensions changes no difference of squared distances, so the regions are exact'
@@ -58,7 +58,7 @@ def _zero_shot_figure(config):
     """Three classes of birds: prototypes from their attributes, images, a query and the regions of the classifier."""
     birds, means, title = shown_birds(config, cub.EXPERIMENT)
     chosen = farthest_for_diagram(means)
-    shown = items_for_diagram(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
+    shown = diagram_items(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
     remark = (
         'Prototypes c come from the attributes of test classes alone; points are images of these classes. All is seen\n'
         f'on the plane through the prototypes, which keeps the regions of the classifier in {means.shape[1]} dimensions'

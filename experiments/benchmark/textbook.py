@@ -36,7 +36,7 @@ def textbook_loss(params, batch_stats, dataset, key, *, sizes, train=True):
     return losses.mean(), updated['batch_stats']
 
 
-def training(workload):
+def textbook_training(workload):
     """One step: draw an episode and update the parameters."""
     sizes, params, batch_stats, dataset, key = start_textbook(workload)
     optimizer = optax.adam(1e-3)
@@ -60,7 +60,7 @@ def training(workload):
     return run
 
 
-def evaluation(workload):
+def textbook_evaluation(workload):
     """One step: draw an episode, embed it with the running statistics and score it."""
     sizes, params, batch_stats, dataset, key = start_textbook(workload)
     score = jax.jit(lambda *arguments: textbook_loss(*arguments, sizes=sizes, train=False)[0])

@@ -47,7 +47,7 @@ def draw_torch_episode(images, workload):
     return [part.float() / 255 for part in _draw_torch_items(images, workload)]
 
 
-def training(workload, *, layout, autocast=False, compiled=False):
+def torch_training(workload, *, layout, autocast=False, compiled=False):
     """One step: draw an episode and update the parameters; with `autocast` in bfloat16 where PyTorch deems it safe."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -66,7 +66,7 @@ def training(workload, *, layout, autocast=False, compiled=False):
     return run
 
 
-def evaluation(workload, *, layout):
+def torch_evaluation(workload, *, layout):
     """One step: draw an episode, embed it with the running statistics and score it."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -82,7 +82,7 @@ def evaluation(workload, *, layout):
     return run
 
 
-def stored_evaluation(workload, *, layout, batch=500):
+def torch_stored_evaluation(workload, *, layout, batch=500):
     """One step: embed every image once, then draw all episodes from the embeddings and score them."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -107,7 +107,7 @@ def stored_evaluation(workload, *, layout, batch=500):
     return run
 
 
-def matmul(size):
+def torch_matmul(size):
     """One step: the product of two square matrices."""
     x = torch.ones(size, size)
 

@@ -8,24 +8,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-
-class Contender(NamedTuple):
-    """What a process builds: `function(*arguments, **options)` of a module of this package.
-
-    With `checkout` the package is that of another copy of protojax, whose function takes the same arguments.
-    """
-
-    name: str
-    module: str
-    function: str
-    arguments: tuple
-    options: Mapping = {}
-    environment: Mapping = {}  # variables that the process starts with
-    checkout: str | None = None
 
 
 class _WorkerTurn(NamedTuple):
@@ -101,7 +85,10 @@ def _serve_worker(pipe, contender):
         _import_from(contender.checkout)
     try:
         module = importlib.import_module(f'experiments.benchmark.{contender.module}')
-        run = getattr(module, contender.function)(*contender.arguments, **contender.options)
+        # Copies of version 0.1 call their functions `training` and the like.
+        name = contender.function
+        build = getattr(module, name, None) or getattr(module, name.removesuffix('_contender'))
+        run = build(*contender.arguments, **contender.options)
         pipe.send(None)
         while True:
             steps = pipe.recv()

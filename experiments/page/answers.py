@@ -27,11 +27,11 @@ from protojax.known_classes import (
     GRID,
     LARGEST_SUM,
     KnownClasses,
-    calibrated,
-    checked_classes,
+    calibrated_known_classes,
+    checked_known_classes,
     known_classes,
-    merge,
-    predict,
+    merge_known_classes,
+    predict_known_classes,
 )
 from protojax.pretrained import Pretrained
 
@@ -158,13 +158,13 @@ def _support_in_request(model: AnsweringModel, sent: dict) -> _AnsweringSupport:
     saved = [label for label, entry in enumerate(sent['classes']) if entry.get('sum')]
     if not saved:
         known = known_classes(embeddings, labels, names)
-        known = calibrated(known, embeddings, labels) if len(names) > 1 else known
+        known = calibrated_known_classes(known, embeddings, labels) if len(names) > 1 else known
         return _AnsweringSupport(known, embeddings, labels)
     known = _loaded_classes(model, sent, saved)
     if examples:
         present = np.unique(labels)
         added = known_classes(embeddings, np.searchsorted(present, labels), [names[label] for label in present])
-        known = merge(known, added)
+        known = merge_known_classes(known, added)
     if set(known.names) != set(names):
         raise ValueError('a class has neither examples nor what a file knows of it')
     places = {name: place for place, name in enumerate(known.names)}
@@ -184,7 +184,7 @@ def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> Know
     sums = np.stack([_sent_numbers(entry['sum'], '<f8', model.dimensions) for entry in entries])
     if (sums * GRID != np.round(sums * GRID)).any():
         raise ValueError('a sum is not one of embeddings')
-    return checked_classes(
+    return checked_known_classes(
         KnownClasses(tuple(entry['name'] for entry in entries), sums, counts, temperature, threshold)
     )
 
@@ -206,7 +206,7 @@ def _answer_probabilities(known: KnownClasses, query: np.ndarray) -> tuple[np.nd
     size = max(LEAST_CLASSES, 1 << (way - 1).bit_length())
     rows = np.minimum(np.arange(size), way - 1)
     repeated = dataclasses.replace(known, sums=known.sums[rows], counts=known.counts[rows])
-    prediction = predict(repeated, query[None])
+    prediction = predict_known_classes(repeated, query[None])
     probabilities = np.asarray(prediction.probabilities, np.float64)[0, :way]
     return probabilities / probabilities.sum(), bool(prediction.unknown[0])
 

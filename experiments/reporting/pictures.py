@@ -17,7 +17,7 @@ STAGES = {'search': 'search for the best length', 'train': 'final model'}
 LINES = {'train': (BLUE, '-', None, 'training'), 'validation': (ORANGE, '--', 'o', 'validation')}
 
 
-class PicturedPredictions(NamedTuple):
+class PicturedQueries(NamedTuple):
     """Queries with the classes that they were taken for."""
 
     labels: np.ndarray  # int [Q], places in names

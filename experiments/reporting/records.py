@@ -10,7 +10,7 @@ import json
 import statistics
 from pathlib import Path
 
-from experiments.running.config import ConfigError, config_changes, config_flags_text, config_value_text
+from experiments.running.config import ConfigError, config_changes, config_text, config_value_text
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
@@ -70,7 +70,7 @@ def record_command(experiment, record):
     if record.get('features'):  # said of the data, not found in them
         flags['features'] = record['features']
     flags['seed'] = record['seed']
-    return f'python -m experiments.{experiment.name} {config_flags_text(flags)}'
+    return f'python -m experiments.{experiment.name} {config_text(flags)}'
 
 
 def record_flags(command):

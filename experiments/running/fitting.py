@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.running.progress import Progress, phase
-from experiments.running.workdir import Metrics
+from experiments.running.workdir import WorkdirMetrics
 from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
@@ -37,18 +37,18 @@ class _Fit(NamedTuple):
     best: _Best
 
 
-class Interrupted(Exception):
+class FittingInterrupted(Exception):
     """The user or the machine asked to stop; a checkpoint has been saved."""
 
 
-class Diverged(RuntimeError):
+class FittingDiverged(RuntimeError):
     """The loss is not a finite number any more."""
 
 
-def fit(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
+def fit_stage(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
     """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long.
 
-    Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise Interrupted.
+    Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise FittingInterrupted.
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
@@ -58,8 +58,8 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
         fresh = fresh_fit(task, optimizer, init_key)
         step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
         state = place(state, devices)
-        saved, metrics = step, Metrics(workdir, stage, step * per_step)
-    advance = stepper(config, task.loss, optimizer, devices)
+        saved, metrics = step, WorkdirMetrics(workdir, stage, step * per_step)
+    advance = fitting_stepper(config, task.loss, optimizer, devices)
 
     feed = itertools.repeat(dataset)
     if not isinstance(dataset.items, jax.Array):
@@ -96,7 +96,7 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
                 checkpoints.save(step, _Fit(state, best))
                 saved = step
             if asked and not finished():
-                raise Interrupted(f'stopped at episode {step * per_step}; the same command goes on from there')
+                raise FittingInterrupted(f'stopped at episode {step * per_step}; the same command goes on from there')
     metrics.close()
     checkpoints.close()
     return _Fit(state, best)
@@ -126,7 +126,7 @@ def fitting_optimizer(config, episodes):
     return optax.chain(*clip, optax.add_decayed_weights(config.weight_decay), steps)
 
 
-def stepper(config, loss, optimizer, devices):
+def fitting_stepper(config, loss, optimizer, devices):
     """A function that takes a state some steps further, as many at once as suits the platform."""
     per_step = config.episodes_per_step
     intervals = (config.log_every, config.validate_every, config.checkpoint_every)
@@ -157,7 +157,7 @@ def stepper(config, loss, optimizer, devices):
 def _check_finite(state, per_step, saved):
     failed = int(state.failed_at)
     if failed >= 0:
-        raise Diverged(
+        raise FittingDiverged(
             f'the loss of episode {failed * per_step} is not finite; lower --learning_rate. '
             f'The last good checkpoint is that of episode {saved * per_step}'
         )

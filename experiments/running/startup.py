@@ -12,7 +12,7 @@ from absl import logging
 import protojax
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import Experiment, run_experiment
-from experiments.running.fitting import Diverged, Interrupted
+from experiments.running.fitting import FittingDiverged, FittingInterrupted
 from experiments.running.flags import config_from_flags, define_flags, flags_help, message_with_flags, start_with_flags
 from experiments.running.job import join_job, leave_job
 from experiments.running.progress import show_above_progress
@@ -23,7 +23,7 @@ from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 __all__ = ['Experiment', 'FewShotConfig', 'ZeroShotConfig', 'launch']
 
 LIBRARY = Path(protojax.__file__).parent
-ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
+ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, FittingDiverged)
 
 
 def launch(experiment):
@@ -59,7 +59,7 @@ def _main(argv, experiment):
         set_compilation_cache(config)
         join_job(config)
         run_experiment(config, experiment)
-    except Interrupted as interruption:
+    except FittingInterrupted as interruption:
         print(f'\n{interruption}:\n  {_command_line()}', file=sys.stderr)
         return 128 + signal.SIGINT
     except KeyboardInterrupt:  # before training or after it, or for the second time

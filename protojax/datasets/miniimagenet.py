@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from protojax.datasets import Data
-from protojax.datasets.preparing import Builder, Paths, load_prepared, prepared_or_synthetic
+from protojax.datasets.preparing import Paths, PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.datasets.sources.miniimagenet_forms import Classes
@@ -54,7 +54,7 @@ def _fetch_miniimagenet(root: pathlib.Path) -> Paths:
     raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours as `source`')
 
 
-class MiniImageNet(Builder):
+class MiniImageNet(PreparedBuilder):
     """One record per class."""
 
     VERSION = tfds.core.Version('1.0.0')

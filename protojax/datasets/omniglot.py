@@ -13,7 +13,7 @@ from PIL import Image
 
 from protojax.datasets import Data, Split
 from protojax.datasets.formats.pictures import read_picture
-from protojax.datasets.preparing import Builder, load_prepared, prepared_or_synthetic
+from protojax.datasets.preparing import PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources.downloads import RemoteFile, download
 from protojax.datasets.sources.files import Files, open_files
@@ -72,7 +72,7 @@ def load_omniglot(
         raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
     load_real = functools.partial(_real_omniglot, source, data_dir, resize)
     found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
-    return found._replace(**{name: rotated(getattr(found, name)) for name in SPLITS}) if rotations else found
+    return found._replace(**{name: rotated_characters(getattr(found, name)) for name in SPLITS}) if rotations else found
 
 
 def _real_omniglot(source, data_dir, resize: str) -> Data:
@@ -87,7 +87,7 @@ def _real_omniglot(source, data_dir, resize: str) -> Data:
     return Data('Omniglot', False, **splits)
 
 
-def rotated(split: Split) -> Split:
+def rotated_characters(split: Split) -> Split:
     """Each class four times, turned counter-clockwise: [L, I, H, W, C] -> [4 L, I, H, W, C]."""
     turned = np.stack([np.rot90(split.items, turns, (2, 3)) for turns in range(4)], 1)
     names = tuple(f'{name}/rot{90 * turns:03}' for name in split.names for turns in range(4))
@@ -101,7 +101,7 @@ class _OmniglotCharacter(NamedTuple):
     files: list[str]
 
 
-class OmniglotCharacters(Builder):
+class OmniglotCharacters(PreparedBuilder):
     """One record per character, unlike TFDS's own omniglot with one per drawing."""
 
     VERSION = tfds.core.Version('1.0.0')

@@ -21,7 +21,7 @@ class _PickledGlobal(NamedTuple):
     name: str
 
 
-class PickledText(NamedTuple):
+class PickledArrayText(NamedTuple):
     """A long string that is left in the file: array data in disguise."""
 
     utf8: memoryview
@@ -53,47 +53,51 @@ def _globals():
 GLOBALS = _globals()
 
 
-def find_pickled(module, name):
-    """What stands for module.name, if that is one of the few."""
-    if not (isinstance(module, str) and isinstance(name, str)):
-        raise Damaged('it refers to something without a name')
-    if (module, name) not in GLOBALS:
-        raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
-    return GLOBALS[module, name]
+class PickledArrays:
+    """What a reader of pickles makes of references, calls and states where arrays are all that it builds."""
 
+    @staticmethod
+    def find_pickled(module, name):
+        """What stands for module.name, if that is one of the few."""
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise Damaged('it refers to something without a name')
+        if (module, name) not in GLOBALS:
+            raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
+        return GLOBALS[module, name]
 
-def call_pickled(function, arguments, spend):
-    """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
-    match function, arguments:
-        case _PickledGlobal('reconstruct'), (_PickledGlobal('ndarray'), *_):
-            return UnbuiltArray()
-        case _PickledGlobal('dtype'), (str(code), *_):
-            return _PickledDtype(code)
-        case _PickledGlobal('encode'), (PickledText(text) | str(text), 'latin1' | 'latin-1'):
-            spend(len(text))
-            return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
-        case _PickledGlobal('scalar'), (_PickledDtype() as dtype, data):
-            return _pickled_array(data, dtype, (), False, spend).item()
-        case _PickledGlobal('frombuffer'), (data, _PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
-            return _pickled_array(data, dtype, shape, order == 'F', spend)
-    raise Damaged('it calls a function in an unknown way')
+    @staticmethod
+    def call_pickled(function, arguments, spend):
+        """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
+        match function, arguments:
+            case _PickledGlobal('reconstruct'), (_PickledGlobal('ndarray'), *_):
+                return UnbuiltArray()
+            case _PickledGlobal('dtype'), (str(code), *_):
+                return _PickledDtype(code)
+            case _PickledGlobal('encode'), (PickledArrayText(text) | str(text), 'latin1' | 'latin-1'):
+                spend(len(text))
+                return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
+            case _PickledGlobal('scalar'), (_PickledDtype() as dtype, data):
+                return _pickled_array(data, dtype, (), False, spend).item()
+            case _PickledGlobal('frombuffer'), (data, _PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
+                return _pickled_array(data, dtype, shape, order == 'F', spend)
+        raise Damaged('it calls a function in an unknown way')
 
+    @staticmethod
+    def build_pickled(value, state, spend):
+        """The value after its state is set: an array gets its contents, a type its byte order."""
+        match value, state:
+            case UnbuiltArray(array=None), (int(), tuple(shape), _PickledDtype() as dtype, fortran, data):
+                value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
+                return value.array
+            case _PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
+                value.order = order
+                return value
+        raise Damaged('it sets the state of an unknown object')
 
-def build_pickled(value, state, spend):
-    """The value after its state is set: an array gets its contents, a type its byte order."""
-    match value, state:
-        case UnbuiltArray(array=None), (int(), tuple(shape), _PickledDtype() as dtype, fortran, data):
-            value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
-            return value.array
-        case _PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
-            value.order = order
-            return value
-    raise Damaged('it sets the state of an unknown object')
-
-
-def outside_pickle(identity):
-    """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
-    raise Damaged('it refers to something outside of itself')
+    @staticmethod
+    def outside_pickle(identity):
+        """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
+        raise Damaged('it refers to something outside of itself')
 
 
 def _pickled_array(data, dtype, shape, fortran, spend):

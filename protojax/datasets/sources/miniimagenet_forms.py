@@ -29,7 +29,7 @@ class _UnreadClass(NamedTuple):
 Classes = dict[str, _UnreadClass]
 
 
-def from_lists(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_lists(files: Files) -> dict[str, Classes]:
     """Splits of train.csv, val.csv and test.csv (filename,label); images are beside the list or in images/ there."""
     present = frozenset(files.names)
     return {split: _listed_classes(files, name, present) for split, name in _split_files(_split_of_list, files).items()}
@@ -53,7 +53,7 @@ def _listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes
     return _unread(files, images)
 
 
-def from_folders(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_folders(files: Files) -> dict[str, Classes]:
     """Splits of the folders train/<class>/, val/<class>/ and test/<class>/."""
     images, places = {}, {}
     for name in files.names:
@@ -66,16 +66,16 @@ def from_folders(files: Files) -> dict[str, Classes]:
     return {split: _unread(files, classes) for split, classes in images.items()}
 
 
-def from_arrays(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_arrays(files: Files) -> dict[str, Classes]:
     """Splits of mini-imagenet-cache-train.pkl and the like."""
     splits = {}
-    for split, name in _split_files(split_of_arrays, files).items():
+    for split, name in _split_files(split_in_form_of_arrays, files).items():
         path = files.path / name
-        splits[split] = classes_of_arrays(read_pickle(files.read(name), path), path, split)
+        splits[split] = classes_in_form_of_arrays(read_pickle(files.read(name), path), path, split)
     return splits
 
 
-def classes_of_arrays(contents: dict, where, split: str) -> Classes:
+def classes_in_form_of_arrays(contents: dict, where, split: str) -> Classes:
     """Classes of {'image_data', 'class_dict': {name: indices}} or {'data', 'labels', ['catname2label']}."""
     with reading_format(where, 'holds no images by class'):
         match contents:
@@ -136,7 +136,7 @@ def _split_of_list(name: str) -> str | None:
     return SPLITS[stem] if ending == 'csv' and stem in ('train', 'val', 'test') else None
 
 
-def split_of_arrays(name: str) -> str | None:
+def split_in_form_of_arrays(name: str) -> str | None:
     """The split of a pickle whose name ends in train, val or test.
 
     In the category split, train_phase_val and train_phase_test hold further images of the training classes.

@@ -13,7 +13,7 @@ from experiments.cub import EXPERIMENT, MODELS, RECIPE
 from experiments.running import building, driver
 from experiments.running.config import configured
 from experiments.running.driver import run_experiment
-from protojax.datasets.omniglot import SPLITS, rotated
+from protojax.datasets.omniglot import SPLITS, rotated_characters
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.encoders import Conv4
@@ -44,7 +44,7 @@ FEW_SHOT = {
 
 def characters(config):
     data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=6)
-    data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    data = data._replace(**{name: rotated_characters(getattr(data, name)) for name in SPLITS})
     smaller = {name: (split := getattr(data, name))._replace(items=split.items[:, :, 6:22, 6:22]) for name in SPLITS}
     return data._replace(**smaller)
 

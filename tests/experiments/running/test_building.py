@@ -14,7 +14,7 @@ from experiments.running.building import (
     build_zero_shot_task,
 )
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig, config_to_json
-from experiments.running.driver import Run, save_trained_weights
+from experiments.running.driver import ExperimentRun, save_experiment_weights
 from protojax.datasets import Data, Split
 from protojax.episodes import Episode
 from protojax.pretrained import load_pretrained
@@ -144,8 +144,8 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
 
     task = build_few_shot_task(config, data)
     params, batch_stats = task.initialize(jax.random.key(0))
-    run = Run(config, None, data, task, [], SimpleNamespace(path=tmp_path))
-    save_trained_weights(run, (params, batch_stats), {'seed': 3})
+    run = ExperimentRun(config, None, data, task, [], SimpleNamespace(path=tmp_path))
+    save_experiment_weights(run, (params, batch_stats), {'seed': 3})
     expected = scores(task, params, batch_stats)
     file = str(tmp_path / 'weights.safetensors')
     weights = load_pretrained(file)
@@ -160,7 +160,7 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
         np.testing.assert_allclose(without, expected * factor, rtol=1e-5, atol=1e-6)
     assert np.ptp(expected) > 0
 
-    save_trained_weights(run, (params, batch_stats), {'config': config_to_json(config)})
+    save_experiment_weights(run, (params, batch_stats), {'config': config_to_json(config)})
     other = dataclasses.replace(config, weights=file, model='prototypical', context='none', distance='mahalanobis')
     with pytest.raises(ConfigError, match='were trained with --(distance|model)=.*; give this flag'):
         build_few_shot_task(other, data)
