@@ -105,12 +105,12 @@ def dawdle():
 
 
 def die_before_stage(name):
-    fit = driver.fit
+    fit = driver.fit_stage
 
     def die_or_fit(*args, stage, **options):
         return die() if stage == name else fit(*args, stage=stage, **options)
 
-    driver.fit = die_or_fit
+    driver.fit_stage = die_or_fit
 
 
 DEATHS = {
