@@ -42,7 +42,7 @@ from experiments.running.progress import phase, progress_columns
 from protojax.class_files import save_classes
 from protojax.distances import pairwise, squared_euclidean
 from protojax.files import write_whole
-from protojax.known_classes import calibrated, known_classes, merge, predict
+from protojax.known_classes import calibrated_known_classes, known_classes, merge_known_classes, predict_known_classes
 
 PRINTED = 30  # answers on the screen; all are in the files
 AT_ONCE = 1024  # queries
@@ -92,7 +92,7 @@ def run_classify(config, more_queries):
         raise ConfigError('none of the images of --query can be read')
     found = []
     for part in _query_batches(len(embedded.paths)):
-        prediction = predict(known, embedded.embeddings[part])
+        prediction = predict_known_classes(known, embedded.embeddings[part])
         found += listed_predictions(embedded.paths[part], embedded.classes[part], prediction, known.names)
     _report_classified(config, known, support, embedded, found)
     return found
@@ -114,10 +114,10 @@ def _learn_to_classify(config):
     known = None
     if support:
         known = known_classes(support.embeddings, support.labels, support.names)
-        known = calibrated(known, support.embeddings, support.labels)
+        known = calibrated_known_classes(known, support.embeddings, support.labels)
     if config.classifier:
         saved = load_own_classes(config.classifier, weights)
-        known = merge(saved, known) if known else saved
+        known = merge_known_classes(saved, known) if known else saved
     return weights, known if threshold is None else dataclasses.replace(known, threshold=threshold), support
 
 

@@ -28,7 +28,7 @@ def config_value_text(value):
     return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def config_flags_text(values):
+def config_text(values):
     """Values as the flags of a command: {name: value} -> text."""
     return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
 
@@ -467,7 +467,7 @@ def config_changes(recipe, values, beside):
     return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 
 
-def run_name_of_config(experiment, recipe, values):
+def name_of_config(experiment, recipe, values):
     """A name for the run of an identity that no run of another one has."""
     model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
     others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
@@ -475,6 +475,6 @@ def run_name_of_config(experiment, recipe, values):
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
 
 
-def differing_fields(config, saved):
+def config_differences(config, saved):
     """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
     return {name: (saved.get(name), now) for name, now in config_identity(config).items() if saved.get(name) != now}
