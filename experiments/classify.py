@@ -42,7 +42,7 @@ from experiments.running.progress import phase, progress_columns
 from protojax.class_files import save_classes
 from protojax.distances import pairwise, squared_euclidean
 from protojax.files import write_whole
-from protojax.known_classes import calibrated, known_classes, merge, predict
+from protojax.known_classes import calibrated_known_classes, known_classes, merge_known_classes, predict_known_classes
 
 PRINTED = 30  # answers on the screen; all are in the files
 AT_ONCE = 1024  # queries
@@ -55,7 +55,7 @@ class ClassifyConfig(CommandConfig):
     weights: str = option(
         '',
         'Encoder: "photos" or "photos-large" for photographs, omniglot-... for drawings and characters, or the '
-        'weights.safetensors of a run. Default: as the examples are.',
+        'weights.safetensors of a run. Default: chosen by what the examples look like.',
         group=MAIN,
     )
     output: str = option('classified', 'Folder that predictions are written to.', group=MAIN)
@@ -67,10 +67,10 @@ class ClassifyConfig(CommandConfig):
     ink: str = ink_of_own_images(EVALUATION)
     unknown: str = option(
         'auto',
-        'Squared distance beyond which an image is of no class ("off": none is). A class of n examples gets '
-        '(1 + 1/n) times as much. "auto" lies between the distances of examples, each left out in turn, from their own '
-        'and from the nearest other class, and calls at most a tenth of them unknown. From one example per class less '
-        'can be told: of photographs a third may be called unknown wrongly.',
+        'Squared distance to the nearest prototype beyond which an image is called unknown, times 1 + 1/n for a class '
+        'of n examples; "off": never. "auto" estimates it by leaving out each example in turn, and calls at most a '
+        'tenth of the examples unknown. With one example per class the estimate is poor: a third of the photographs '
+        'may be called unknown wrongly.',
         group=EVALUATION,
     )
 
@@ -92,7 +92,7 @@ def run_classify(config, more_queries):
         raise ConfigError('none of the images of --query can be read')
     found = []
     for part in _query_batches(len(embedded.paths)):
-        prediction = predict(known, embedded.embeddings[part])
+        prediction = predict_known_classes(known, embedded.embeddings[part])
         found += listed_predictions(embedded.paths[part], embedded.classes[part], prediction, known.names)
     _report_classified(config, known, support, embedded, found)
     return found
@@ -114,10 +114,10 @@ def _learn_to_classify(config):
     known = None
     if support:
         known = known_classes(support.embeddings, support.labels, support.names)
-        known = calibrated(known, support.embeddings, support.labels)
+        known = calibrated_known_classes(known, support.embeddings, support.labels)
     if config.classifier:
         saved = load_own_classes(config.classifier, weights)
-        known = merge(saved, known) if known else saved
+        known = merge_known_classes(saved, known) if known else saved
     return weights, known if threshold is None else dataclasses.replace(known, threshold=threshold), support
 
 
@@ -166,7 +166,8 @@ def _line_about_known_classes(known):
     if np.isinf(known.threshold):
         return about + 'nothing is unknown'
     nearest, farthest = (f'{limit:.3g}' for limit in (known.limits.min(), known.limits.max()))
-    return about + f'unknown beyond a distance of {farthest if nearest == farthest else f"{nearest} to {farthest}"}'
+    limits = farthest if nearest == farthest else f'{nearest} to {farthest}'
+    return about + f'unknown beyond a squared distance of {limits}'
 
 
 def _page_of_classified(lines, found, embedded, support):

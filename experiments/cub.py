@@ -14,7 +14,7 @@ from experiments.running.config import MAIN, TRAINING, ZeroShotConfig, option
 from experiments.running.driver import Experiment
 from experiments.running.startup import launch
 from protojax.datasets.cub import load_cub
-from protojax.datasets.sources.cub_lists import divide_by_lists
+from protojax.datasets.sources.cub_lists import divide_by_cub_lists
 
 # What --model changes besides: chosen on the validation classes, by one seed.
 MODELS = {
@@ -53,10 +53,10 @@ def _load_for_cub(config):
     return load_cub(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
 
 
-def cub_details(config, data):
+def _cub_details(config, data):
     """What of the inputs decides how figures compare with others."""
     train, validation, test = (list(split.names) for split in (data.train, data.validation, data.test))
-    by_rule = divide_by_lists(train + validation, None, test)['validation'] == sorted(validation)
+    by_rule = divide_by_cub_lists(train + validation, None, test)['validation'] == sorted(validation)
     crops, dimensions = data.train.items.shape[2:]
     return {
         **({'features': config.features} if config.features else {}),
@@ -72,7 +72,7 @@ EXPERIMENT = Experiment(
     recipe=RECIPE,
     load=_load_for_cub,
     build=build_zero_shot_task,
-    details=cub_details,
+    details=_cub_details,
     stand_in_episodes=2000,
 )
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments import cub
-from experiments.publish import published_comparison
 from experiments.reporting import charts, records
+from experiments.reporting.comparison import published_comparison
 from experiments.reporting.diagrams import (
+    diagram_items,
     farthest_for_diagram,
-    items_for_diagram,
     nearest_for_diagram,
     prototype_diagram,
     query_for_diagram,
@@ -38,14 +38,14 @@ BENCHMARK = records.PUBLISHED / 'benchmark.json'
 SHOT = LEAST_ITEMS - 1  # support points of a class in a diagram, which leaves one to be the query
 
 
-def few_shot_figure(config):
+def _few_shot_figure(config):
     """Three classes that are much alike: support points, their means, a query and the regions of the classifier."""
     classes, title = shown_classes(config)
     chosen = nearest_for_diagram(np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names))))
     members = [np.flatnonzero(classes.labels == label) for label in chosen]
-    support = items_for_diagram(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
+    support = diagram_items(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
     means = np.asarray(prototypes(support.points, support.labels, way=3))
-    others = items_for_diagram(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
+    others = diagram_items(classes, np.concatenate([own[SHOT:] for own in members]), chosen)
     remark = (
         f'Prototypes c are means of {SHOT} support points. All is seen on the plane through them: what that leaves\n'
         f'out of {means.shape[1]} dimensions changes no difference of squared distances, so the regions are exact'
@@ -54,11 +54,11 @@ def few_shot_figure(config):
     return prototype_diagram(support, means, query, title, remark, few_shot=True)
 
 
-def zero_shot_figure(config):
+def _zero_shot_figure(config):
     """Three classes of birds: prototypes from their attributes, images, a query and the regions of the classifier."""
     birds, means, title = shown_birds(config, cub.EXPERIMENT)
     chosen = farthest_for_diagram(means)
-    shown = items_for_diagram(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
+    shown = diagram_items(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
     remark = (
         'Prototypes c come from the attributes of test classes alone; points are images of these classes. All is seen\n'
         f'on the plane through the prototypes, which keeps the regions of the classifier in {means.shape[1]} dimensions'
@@ -67,19 +67,19 @@ def zero_shot_figure(config):
     return prototype_diagram(shown, means[chosen], query, f'{title}, zero-shot', remark, few_shot=False)
 
 
-def distance_figure(config):
+def _distance_figure(config):
     """Accuracy by distance, way and shot for both models on miniImageNet, ours beside the paper's."""
     _, found, _ = published_comparison('distance')
     return charts.distance_chart(found)
 
 
-def way_figure(config):
+def _way_figure(config):
     """Accuracy by training way for both shots on miniImageNet, or on --dataset=omniglot, ours beside the paper's."""
     _, found, _ = published_comparison('omniglot-way' if config.dataset == 'omniglot' else 'way')
     return charts.way_chart(found)
 
 
-def tengwar_figure(config):
+def _tengwar_figure(config):
     """A map of the characters of an alphabet by t-SNE, with their prototypes and those that are misclassified."""
     classes, title = shown_classes(config)
     means = np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names)))
@@ -99,7 +99,7 @@ def tengwar_figure(config):
     return class_map(places[:items], places[items:], classes, predicted, title, remark)
 
 
-def curves_figure(config):
+def _curves_figure(config):
     """Learning curves of the published runs, on Omniglot or another --dataset."""
     name = config.dataset or 'omniglot'
     runs = [run for run in published_records(name) if len(run['curve']) > 1]
@@ -118,7 +118,7 @@ def curves_figure(config):
     return charts.learning_curves(found, f'{runs[0]["dataset"]}: {remark}')
 
 
-def speed_figure(config):
+def _speed_figure(config):
     """How long training and evaluation take beside textbook Flax and PyTorch, as experiments.benchmark measured."""
     file = Path(config.benchmark or BENCHMARK)
     try:
@@ -130,13 +130,13 @@ def speed_figure(config):
 
 
 FIGURES = {
-    'few-shot': few_shot_figure,
-    'zero-shot': zero_shot_figure,
-    'distance': distance_figure,
-    'way': way_figure,
-    'tengwar': tengwar_figure,
-    'curves': curves_figure,
-    'speed': speed_figure,
+    'few-shot': _few_shot_figure,
+    'zero-shot': _zero_shot_figure,
+    'distance': _distance_figure,
+    'way': _way_figure,
+    'tengwar': _tengwar_figure,
+    'curves': _curves_figure,
+    'speed': _speed_figure,
 }
 
 

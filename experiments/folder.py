@@ -19,14 +19,14 @@ from experiments.running.config import (
     ConfigError,
     FewShotConfig,
     config_identity,
+    name_of_config,
     option,
-    run_name_of_config,
 )
 from experiments.running.own_images import ink_of_own_images, load_weights_for_own_images
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.folder import KINDS, find_folder_splits, load_folder
 from protojax.images import image_form
-from protojax.tasks import started_from
+from protojax.tasks import task_started_from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FolderConfig(FewShotConfig):
         splits = find_folder_splits(source, _shares_of_folder(self), self.seed)
         classes = {split: min(MOST, len(own)) for split, own in splits.items()}
         named = dataclasses.replace(self, way=self.way or classes['train'])
-        workdir = '' if self.weights else f'runs/{run_name_of_config(source.name, RECIPE, config_identity(named))}'
+        workdir = '' if self.weights else f'runs/{name_of_config(source.name, RECIPE, config_identity(named))}'
         return dataclasses.replace(
             named,
             validation_way=self.validation_way or classes['validation'],
@@ -125,7 +125,7 @@ def _build_folder_task(config, data):
         raise ConfigError('--init and --pretrain both say where the encoder starts; leave one of them out')
     weights = load_weights_for_own_images(config.init)
     task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=data.train.items.shape[2:]))
-    return started_from(task, weights.params, weights.batch_stats)
+    return task_started_from(task, weights.params, weights.batch_stats)
 
 
 EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder, build=_build_folder_task)

@@ -31,7 +31,7 @@ FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lis
 class FuzzConfig(CommandConfig):
     files: int = option(1000, 'Mutants of each format.', group=MAIN, minimum=1)
     formats: str = option('', f'Some of {", ".join(FORMATS)}, with commas between (default: all).', group=MAIN)
-    seed: int = option(0, 'Of the mutants.', group=MAIN)
+    seed: int = option(0, 'Random seed of the mutants.', group=MAIN)
     processes: int = option(2, 'Processes that read at the same time.', group=MAIN, minimum=1)
     keep: str = option('fuzz', 'Folder for the files that are defects.', group=MAIN)
 

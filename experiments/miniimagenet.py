@@ -10,7 +10,7 @@ with --source.
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, FewShotConfig, config_flags_text, option
+from experiments.running.config import MAIN, FewShotConfig, config_text, option
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
 
@@ -33,7 +33,7 @@ class MiniImageNetConfig(FewShotConfig):
     recipe: str = option(
         'paper',
         'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
-        f'{config_flags_text(MODERN)}.',
+        f'{config_text(MODERN)}.',
         group=MAIN,
         choices=('paper', 'modern'),
     )

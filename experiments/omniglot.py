@@ -8,7 +8,7 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, config_flags_text, option
+from experiments.running.config import MAIN, MODEL, FewShotConfig, config_text, option
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.omniglot import load_omniglot
 
@@ -41,8 +41,8 @@ class OmniglotConfig(FewShotConfig):
     recipe: str = option(
         'paper',
         'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
-        f'today, with {config_flags_text(OFFICIAL)}; or "modern", which goes beyond the paper with '
-        f'{config_flags_text(MODERN)}.',
+        f'today, with {config_text(OFFICIAL)}; or "modern", which goes beyond the paper with '
+        f'{config_text(MODERN)}.',
         group=MAIN,
         choices=('paper', *RECIPES),
     )

@@ -19,10 +19,10 @@ from experiments import cub, miniimagenet, omniglot
 from experiments.reporting import records
 from experiments.reporting.comparison import (
     CHARTS,
-    compare_with_paper,
     comparison_has_ours,
     comparison_lines,
     draw_comparison,
+    published_comparison,
 )
 from experiments.reporting.markdown import markdown_table
 from experiments.reporting.paper import TABLES, difference_from_paper
@@ -35,6 +35,7 @@ from experiments.reporting.records import (
     record_flags,
     record_without_seed,
     score_of_records,
+    select_published_records,
     select_records,
     training_record,
 )
@@ -71,20 +72,7 @@ def publish_run(workdir):
     append_record(experiment.name, {'command': record_command(experiment, record), **record})
 
 
-def _published_runs(table, wanted):
-    """The published runs behind a cell of a table: on the test classes, or else on the validation classes."""
-    known = published_records(table.experiment)
-    test, validation = (select_records(known, {**wanted, 'evaluate_on': split}) for split in ('test', 'validation'))
-    return test or validation
-
-
-def published_comparison(text):
-    """The name of a table, and flags that all its runs must have -> the name, what compare finds, and the flags."""
-    name, given = text.split()[0], record_flags(text)
-    return name, compare_with_paper(TABLES[name], lambda wanted: _published_runs(TABLES[name], wanted | given)), given
-
-
-def published_paper_table(text):
+def _published_paper_table(text):
     """A table of the paper with ours beside, its chart, and the commands of our rows."""
     name, found, given = published_comparison(text)
     table, commands = TABLES[name], {}
@@ -92,7 +80,7 @@ def published_paper_table(text):
         return []
     chart = ['', f'![{table.title}](results/figures/{name}.png)'] if name in CHARTS else []
     for row in table.rows:
-        for runs in filter(None, (_published_runs(table, wanted | given) for wanted in row.runs)):
+        for runs in filter(None, (select_published_records(table.experiment, wanted | given) for wanted in row.runs)):
             times = f'{_published_minutes(runs)} for each seed ({_published_seeds(runs)})'
             comment = f'# {row.name}: {times} on {_published_hardware(runs)}'
             commands[record_without_seed(runs[0])] = [comment, record_without_seed(runs[0])]
@@ -112,11 +100,13 @@ def _published_hardware(runs):
     return ' and '.join(sorted({run['processor'] for run in runs if 'processor' in run})) or '-'
 
 
-def published_summary(name):
+def _published_summary(name):
     """The main result of a table: ours by both recipes, the paper's, and what others have measured."""
     table, rows = TABLES[name], []
     for recipe, given in RECIPES.items():
-        found = [_published_runs(table, {**run, **given}) for run in table.by_column(table.rows[-1])]
+        found = [
+            select_published_records(table.experiment, {**run, **given}) for run in table.by_column(table.rows[-1])
+        ]
         labels = dict.fromkeys(difference_from_paper(table.experiment, run) for runs in found for run in runs)
         cells = [record_cell(score_of_records(*cell)) for cell in zip(found, table.columns, strict=True)]
         rows += [[', '.join(filter(None, [recipe, *labels])), *cells]] if any(found) else []
@@ -144,7 +134,7 @@ def _runs_of_choices(text):
     return command, found
 
 
-def published_choices(text):
+def _published_choices(text):
     """What choices are worth: accuracies, and in brackets the change from the first row."""
     command, found = _runs_of_choices(text)
     if len(found) < 2:
@@ -163,7 +153,7 @@ def published_choices(text):
     return [title, '', *markdown_table(['', 'flags', *columns, 'seeds', 'time'], rows)]
 
 
-def published_curves(text):
+def _published_curves(text):
     """Accuracy (and loss) on validation episodes in the course of training, means over seeds."""
     curves = {name: [run['curve'] for run in runs] for name, _, runs in _runs_of_choices(text)[1]}
     episodes = sorted({episode for known in curves.values() for one in known for episode in one}, key=int)
@@ -176,10 +166,10 @@ def published_curves(text):
 
 
 KINDS = {
-    'paper': published_paper_table,
-    'summary': published_summary,
-    'choices': published_choices,
-    'curves': published_curves,
+    'paper': _published_paper_table,
+    'summary': _published_summary,
+    'choices': _published_choices,
+    'curves': _published_curves,
 }
 
 
@@ -197,7 +187,7 @@ def published_page(template):
 
 def published_readme(text):
     """The README with its tables as they should be."""
-    tables = filter(None, map(published_summary, ('omniglot', 'miniimagenet', 'cub')))
+    tables = filter(None, map(_published_summary, ('omniglot', 'miniimagenet', 'cub')))
     tables = '\n'.join('\n'.join([*table, '']) for table in tables)
     text, places = TABLES_OF_README.subn(lambda _: tables, text)
     if not places:
@@ -205,7 +195,7 @@ def published_readme(text):
     return text
 
 
-def main(argv):
+def _main(argv):
     """Exit code 0, or a one-line error and another code."""
     start_logging()
     try:
@@ -232,4 +222,4 @@ def main(argv):
 
 if __name__ == '__main__':
     flags.DEFINE_multi_string('add', [], 'Workdir of a finished run to publish first.', module_name=sys.argv[0])
-    start_with_flags(main)
+    start_with_flags(_main)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from absl import flags
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.reporting.comparison import LEGEND, compare_with_paper, comparison_lines, draw_comparison
+from experiments.reporting.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
 from experiments.reporting.paper import TABLES
 from experiments.reporting.records import read_record
 from experiments.running.config import ConfigError
@@ -37,19 +37,19 @@ class TableOptions(NamedTuple):
     extra: dict[str, str]  # further flags and their values
 
 
-def trials_of_table(table, run, options):
+def _trials_of_table(table, run, options):
     """The trials of one run's flags, one per seed."""
     experiment = EXPERIMENTS[table.experiment]
     return [trial(experiment, run, seed, runs=options.runs, extra=options.extra) for seed in options.seeds]
 
 
-def trials_of_table_row(table, row, options):
+def _trials_of_table_row(table, row, options):
     """All trials behind a row, each once."""
     runs = [run for i, run in enumerate(row.runs) if run not in row.runs[:i]]
-    return [one for run in runs for one in trials_of_table(table, run, options)]
+    return [one for run in runs for one in _trials_of_table(table, run, options)]
 
 
-def result_for_table(trial):
+def _result_for_table(trial):
     """The record of a trial, or None where it is not finished."""
     check_trial(trial)
     record = read_record(trial.workdir)
@@ -62,10 +62,10 @@ def result_for_table(trial):
 def write_table(name, options):
     """Write a table as far as it is known -> its Markdown."""
     table, folder = TABLES[name], Path(options.runs)
-    found = compare_with_paper(
-        table, lambda run: list(filter(None, map(result_for_table, trials_of_table(table, run, options))))
+    found = comparison_with_paper(
+        table, lambda run: list(filter(None, map(_result_for_table, _trials_of_table(table, run, options))))
     )
-    commands = [shlex.join(one.command) for row in table.rows for one in trials_of_table_row(table, row, options)]
+    commands = [shlex.join(one.command) for row in table.rows for one in _trials_of_table_row(table, row, options)]
     lines = [f'# {table.title}', '', *comparison_lines(table, found), '', LEGEND, '', table.note, '']
     text = '\n'.join([*lines, '```sh', *commands, '```', ''])
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +77,8 @@ def write_table(name, options):
 
 def run_tables(name, options):
     """Run what is missing of a table, and write the table after each run -> exit code."""
-    everything = [one for row in TABLES[name].rows for one in trials_of_table_row(TABLES[name], row, options)]
-    missing = [one for one in everything if result_for_table(one) is None]
+    everything = [one for row in TABLES[name].rows for one in _trials_of_table_row(TABLES[name], row, options)]
+    missing = [one for one in everything if _result_for_table(one) is None]
     text = write_table(name, options)
     for i, one in enumerate(missing):
         print(f'\n[{i + 1}/{len(missing)}] {shlex.join(one.command)}', flush=True)
@@ -97,7 +97,7 @@ def _listing_of_tables(names, options):
         yield f'# {TABLES[name].title}: --table={name}'
         for row in TABLES[name].rows:
             yield f'# {row.name}' + ('' if row.runs else ': quoted from the paper')
-            yield from (shlex.join(one.command) for one in trials_of_table_row(TABLES[name], row, options))
+            yield from (shlex.join(one.command) for one in _trials_of_table_row(TABLES[name], row, options))
 
 
 def _table_options_from_flags(arguments):
@@ -114,7 +114,7 @@ def _table_options_from_flags(arguments):
     return TableOptions(values.runs, tuple(map(int, values.seeds)), extra)
 
 
-def main(argv):
+def _main(argv):
     """Exit code 0, or a one-line error and another code."""
     chosen = flags.FLAGS.table
     try:
@@ -142,4 +142,4 @@ def _define_table_flags():
 
 if __name__ == '__main__':
     _define_table_flags()
-    start_with_flags(main)
+    start_with_flags(_main)

@@ -4,6 +4,7 @@ The paper has two: Omniglot's rotations by quarter turns, which make new classes
 and the crop that is drawn of each image in zero-shot learning. The others go beyond it.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import jax
@@ -15,6 +16,13 @@ class Augmentation(Protocol):
     """A function of an episode's items and of their labels in 0 .. way - 1: [N, ...], [N] -> [N, ...]."""
 
     def __call__(self, key: Array, items: Array, labels: Array, *, way: int) -> Array: ...
+
+
+def augmented(augmentations: Sequence[Augmentation], key: Array, items: Array, labels: Array, *, way: int) -> Array:
+    """Items that have gone through the augmentations in turn, each with a key of its own: [N, ...], [N]."""
+    for number, augment in enumerate(augmentations, 1):
+        items = augment(jax.random.fold_in(key, number), items, labels, way=way)
+    return items
 
 
 def random_crop(key: Array, items: Array, labels: Array, *, way: int) -> Array:

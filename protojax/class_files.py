@@ -7,7 +7,7 @@ import numpy as np
 
 from protojax.errors import WeightsError, first_line
 from protojax.files import read_arrays, write_arrays
-from protojax.known_classes import KnownClasses, checked_classes
+from protojax.known_classes import KnownClasses, checked_known_classes
 
 FORMAT = 'protojax classes 1'
 LARGEST = 1 << 30  # bytes of a file
@@ -47,4 +47,4 @@ def _classes_in_file(arrays, description):
     if description['format'] != FORMAT or kinds != expected:
         raise ValueError('its contents do not match their description')
     temperature, threshold = arrays['temperature'][0], arrays['threshold'][0]
-    return checked_classes(KnownClasses(tuple(names), arrays['sums'], arrays['counts'], temperature, threshold))
+    return checked_known_classes(KnownClasses(tuple(names), arrays['sums'], arrays['counts'], temperature, threshold))

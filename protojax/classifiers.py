@@ -1,7 +1,7 @@
 """Few-shot classifiers on embeddings: prototypical and matching networks, their loss and accuracy.
 
-`prototypical`, `matching` and `gaussian` are functions of the embedded queries, the embedded support set and its labels
-and give log probabilities up to a constant per query: [Q, D], [N, D], [N] -> [Q, way].
+`prototypical`, `matching` and `gaussian_classifier` are functions of the embedded queries, the embedded support set and
+its labels and give log probabilities up to a constant per query: [Q, D], [N, D], [N] -> [Q, way].
 
 Training and evaluation know one kind of classifier, a function `classify(params, episode) -> logits [Q, way]` of an
 embedded `Episode`. `by_prototypes`, `by_matching` and `by_gaussians` make one of the functions above. A classifier of
@@ -46,7 +46,7 @@ def prototypical(
     if per_class == 1:
         logits = -pairwise(distance)(queries, _prototypes.prototypes(support, labels, way=way)) / temperature
     else:
-        centers = _prototypes.clustered_prototypes(support, labels, way=way, per_class=per_class)
+        centers = _prototypes.several_prototypes(support, labels, way=way, per_class=per_class)
         to_centers = jax.vmap(pairwise(distance), (None, 0), 1)(queries, centers)  # [Q, way, K]
         logits = jax.nn.logsumexp(-to_centers / temperature, axis=-1)
     if priors is not None:
@@ -77,7 +77,7 @@ def matching(
     return _without_empty_classes(jax.nn.logsumexp(jnp.where(occupied, per_class, 0), axis=-1), labels)
 
 
-def gaussian(
+def gaussian_classifier(
     queries: ArrayLike, support: ArrayLike, labels: ArrayLike, variance: ArrayLike, *, way: int, prior: float = 5.0
 ) -> Array:
     """Log-likelihood under a Gaussian per class with its own variance per dimension: -> [Q, way].
@@ -109,7 +109,7 @@ def by_matching(distance: Distance | Learned = squared_euclidean, **options) -> 
 
 
 def by_gaussians(*, prior: float = 5.0, temperature: float = 1.0) -> Learned:
-    """`gaussian` as a classifier of episodes whose shared variance is learned."""
+    """`gaussian_classifier` as a classifier of episodes whose shared variance is learned."""
 
     def initialize_variance(key, dimensions):
         # The softplus of this is 1/2, the variance at which the log-likelihood is minus the squared distance.
@@ -118,12 +118,12 @@ def by_gaussians(*, prior: float = 5.0, temperature: float = 1.0) -> Learned:
     def classify(params, episode):
         variance = jax.nn.softplus(params['variance'])
         points = episode.query, episode.support, episode.support_labels
-        return gaussian(*points, variance, way=episode.way, prior=prior) / temperature
+        return gaussian_classifier(*points, variance, way=episode.way, prior=prior) / temperature
 
     return Learned(initialize_variance, classify)
 
 
-def as_learned(classify: Classifier | Learned) -> Learned:
+def as_learned_classifier(classify: Classifier | Learned) -> Learned:
     """A classifier without parameters as one with an empty set of them."""
     return classify if isinstance(classify, Learned) else Learned(lambda key, dimensions: {}, classify)
 

@@ -2,7 +2,7 @@
 
 The paper's argument rests on Bregman divergences: for every one of them the mean of a set of points is the point with
 the least summed divergence from them, which is what makes a class mean a good prototype (section 2.3). Squared
-Euclidean and Mahalanobis distances are instances; cosine is not.
+Euclidean and Mahalanobis distances are instances; cosine and the Euclidean distance without its square are not.
 
 A distance of your own is any function `distance(a, b)`: [D], [D] -> []. One with parameters that are learned together
 with the encoder is a `Learned` value.
@@ -28,7 +28,7 @@ class Learned(NamedTuple):
     apply: Callable[..., Array]  # params, then the arguments of a distance or classifier without parameters
 
 
-def translation_invariant(distance: Callable[..., Array]) -> Callable[..., Array]:
+def _translation_invariant(distance: Callable[..., Array]) -> Callable[..., Array]:
     """Mark a distance that stays the same when both points are moved alike.
 
     `pairwise` moves the points near the origin before it applies such a distance, so that it may be written as a
@@ -38,13 +38,19 @@ def translation_invariant(distance: Callable[..., Array]) -> Callable[..., Array
     return distance
 
 
-@translation_invariant
+@_translation_invariant
 def squared_euclidean(a: Array, b: Array) -> Array:
     """Sum of squared differences, the paper's main choice: [D], [D] -> [].
 
     Written out as a.a - 2 a.b + b.b, so that over all pairs it becomes one matrix product.
     """
     return _dot(a, a) - 2 * _dot(a, b) + _dot(b, b)
+
+
+@_translation_invariant
+def euclidean(a: Array, b: Array) -> Array:
+    """The square root of that, which is no Bregman divergence, with a finite gradient at zero: [D], [D] -> []."""
+    return jnp.sqrt(jnp.maximum(squared_euclidean(a, b), 1e-12))
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -67,13 +73,13 @@ def bregman(phi: Callable[[Array], Array]) -> Distance:
 
 def mahalanobis(precision: Array) -> Distance:
     """(a - b) . P (a - b) for a symmetric positive definite P [D, D]: the Bregman divergence of z . P z."""
-    return translation_invariant(bregman(lambda z: _dot(z, jnp.matmul(precision, z, precision=lax.Precision.HIGHEST))))
+    return _translation_invariant(bregman(lambda z: _dot(z, jnp.matmul(precision, z, precision=lax.Precision.HIGHEST))))
 
 
 def learned_mahalanobis() -> Learned:
     """A Mahalanobis distance whose matrix P = F F^T is learned; at the start it is the squared Euclidean distance."""
 
-    @translation_invariant
+    @_translation_invariant
     def distance(params, a, b):
         return mahalanobis(params['factor'] @ params['factor'].T)(a, b)
 

@@ -37,7 +37,7 @@ class Episode(NamedTuple):
         return self.classes.shape[0]
 
 
-class DrawnEpisode(NamedTuple):
+class GatheredEpisode(NamedTuple):
     """The items of one episode, gathered before it is needed: for data sets that are not on the device."""
 
     items: jax.Array  # [way, shot + query + unlabeled, ...]
@@ -46,7 +46,7 @@ class DrawnEpisode(NamedTuple):
 
 
 def sample_episode(
-    key: jax.Array, dataset: Dataset | DrawnEpisode, *, way: int, shot: int, query: int, unlabeled: int = 0
+    key: jax.Array, dataset: Dataset | GatheredEpisode, *, way: int, shot: int, query: int, unlabeled: int = 0
 ) -> Episode:
     """Draw `way` classes and, of each, `shot` support, `query` query and `unlabeled` examples, all without replacement.
 
@@ -79,10 +79,10 @@ def draw_episode(key: jax.Array, counts: jax.Array, *, way: int, items: int) -> 
     return classes, jax.vmap(_choose_for_episode)(bits[:, 1:], counts[classes])
 
 
-def gather_episode(dataset: Dataset, classes: jax.Array, places: jax.Array) -> DrawnEpisode:
-    """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n] -> DrawnEpisode."""
+def gather_episode(dataset: Dataset, classes: jax.Array, places: jax.Array) -> GatheredEpisode:
+    """The items at those places, on the device or, for NumPy arrays, on the host: [way], [way, n]."""
     attributes = None if dataset.attributes is None else dataset.attributes[classes]
-    return DrawnEpisode(dataset.items[classes[:, None], places], classes, attributes)
+    return GatheredEpisode(dataset.items[classes[:, None], places], classes, attributes)
 
 
 def _choose_for_episode(bits, count):

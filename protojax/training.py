@@ -13,7 +13,7 @@ import optax
 from jax import lax
 
 from protojax.devices import AXIS, share_of_device
-from protojax.episodes import Dataset, DrawnEpisode
+from protojax.episodes import Dataset, GatheredEpisode
 
 
 class TrainState(NamedTuple):
@@ -42,7 +42,7 @@ def create_state(
 
 def train_step(
     state: TrainState,
-    dataset: Dataset | DrawnEpisode,
+    dataset: Dataset | GatheredEpisode,
     key: jax.Array,
     *,
     loss: Callable[..., Any],
@@ -70,7 +70,7 @@ def train_step(
         numbers = state.step * episodes + lax.axis_index(AXIS) * share + jnp.arange(share)
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
         axis, mine = None, dataset
-        if isinstance(dataset, DrawnEpisode):
+        if isinstance(dataset, GatheredEpisode):
             axis, mine = 0, jax.tree.map(lambda x: share_of_device(x, share), dataset)
         per_episode = jax.vmap(lambda k, d: _training_gradients(loss, state, d, k), (0, axis))(keys, mine)
         gradients, (batch_stats, metrics) = jax.tree.map(lambda x: x.mean(0), per_episode)

@@ -83,14 +83,14 @@ def die_after(name):
 
 def halt_in_training():
     """Stop like a program that is put to sleep with Ctrl-Z, when the first metrics are written."""
-    write = workdir.Metrics.write
+    write = workdir.WorkdirMetrics.write
 
     def write_and_halt(self, *args, **values):
-        workdir.Metrics.write = write
+        workdir.WorkdirMetrics.write = write
         write(self, *args, **values)
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    workdir.Metrics.write = write_and_halt
+    workdir.WorkdirMetrics.write = write_and_halt
 
 
 def dawdle():
@@ -105,12 +105,12 @@ def dawdle():
 
 
 def die_before_stage(name):
-    fit = driver.fit
+    fit = driver.fit_stage
 
     def die_or_fit(*args, stage, **options):
         return die() if stage == name else fit(*args, stage=stage, **options)
 
-    driver.fit = die_or_fit
+    driver.fit_stage = die_or_fit
 
 
 DEATHS = {

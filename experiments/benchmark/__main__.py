@@ -21,9 +21,15 @@ from absl import flags
 
 from experiments.benchmark.measuring import measure
 from experiments.benchmark.plan import MATMUL_SIZE, QUICK, QUICK_ROUNDS, ROUNDS, SECONDS, plan_matmuls, plan_sections
-from experiments.benchmark.report import report_introduction, reported_machine, section_report, section_summary
+from experiments.benchmark.report import (
+    earlier_sections,
+    report_introduction,
+    reported_code,
+    reported_machine,
+    section_report,
+    section_summary,
+)
 from experiments.running.flags import start_with_flags
-from experiments.running.hardware import commit
 
 
 def run_benchmark(sections, yardsticks, output, *, rounds, seconds, code=None):
@@ -45,24 +51,7 @@ def run_benchmark(sections, yardsticks, output, *, rounds, seconds, code=None):
     return figures
 
 
-def earlier_sections(output, machine):
-    """Sections of an earlier run on this machine with these versions that the file holds."""
-    try:
-        figures = json.loads(output.read_text())
-        same = all(figures['machine'][key] == machine[key] for key in ('processor', 'versions'))
-        return figures['sections'] if same else []
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def benchmarked_code(baseline):
-    """The command, without paths, and the commits that it measures."""
-    given = [argument for argument in sys.argv[1:] if not argument.startswith(('--output', '--baseline'))]
-    command = ' '.join(['python -m experiments.benchmark', *given, *(['--baseline=PATH'] if baseline else [])])
-    return {'command': command, 'commit': commit(), 'baseline': commit(baseline) if baseline else None}
-
-
-def main(argv):
+def _main(argv):
     """Exit code 0, or a one-line error and another code."""
     values = flags.FLAGS
     known = plan_sections(values.baseline or None)
@@ -83,7 +72,7 @@ def main(argv):
     rounds = values.rounds or (QUICK_ROUNDS if values.quick else ROUNDS)
     if values.quick:
         print(f'Quick: {rounds} rounds of {", ".join(names)} alone.\n')
-    chosen, code = [known[name] for name in names], benchmarked_code(values.baseline)
+    chosen, code = [known[name] for name in names], reported_code(values.baseline)
     run_benchmark(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
     return 0
 
@@ -99,4 +88,4 @@ def _define_benchmark_flags():
 
 if __name__ == '__main__':
     _define_benchmark_flags()
-    start_with_flags(main)
+    start_with_flags(_main)

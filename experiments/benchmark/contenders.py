@@ -26,7 +26,7 @@ from protojax.training import create_state, train_step
 STEPS_AHEAD = 8  # dispatched before the host waits, as in the experiments
 
 
-def training(workload, *, kernels, dtype='float32', placement='device'):
+def training_contender(workload, *, kernels, dtype='float32', placement='device'):
     """One step: draw an episode and update the parameters; the data lie on the device, the host or in a mapped file."""
     task, devices = contender_task(workload, kernels, dtype), usable_devices(workload.images)
     optimizer = optax.adam(1e-3)
@@ -47,41 +47,41 @@ def training(workload, *, kernels, dtype='float32', placement='device'):
     return run
 
 
-def traced_training(workload, *, kernels):
-    """As `training`, under XLA's profiler; `run` gives the share of the time in which no step was at work."""
-    train = training(workload, kernels=kernels)
+def traced_contender(workload, *, kernels):
+    """As `training_contender`, under XLA's profiler; `run` gives the share of the time in which no step was at work."""
+    train = training_contender(workload, kernels=kernels)
 
     def run(steps):
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 train(steps)
             trace = next(Path(folder).rglob('*.xplane.pb'))
-            return idle_share(jax.profiler.ProfileData.from_file(str(trace)))
+            return contender_idle_share(jax.profiler.ProfileData.from_file(str(trace)))
 
     return run
 
 
-def evaluation(workload, *, kernels, dtype='float32'):
+def evaluation_contender(workload, *, kernels, dtype='float32'):
     """One step: embed every image once, then run all episodes on the embeddings."""
     embed = _contender_embedder(workload, kernels, dtype)
     score = _contender_scorer(workload)
     return _repeated_contender(lambda: score(embed()).accuracy)
 
 
-def embedding(workload, *, kernels):
+def embedding_contender(workload, *, kernels):
     """One step: embed every image."""
     embed = _contender_embedder(workload, kernels)
     return _repeated_contender(lambda: embed().items.shape)
 
 
-def episodes(workload):
+def episodes_contender(workload):
     """One step: run all episodes on embeddings."""
     score = _contender_scorer(workload)
     values = np.random.default_rng(0).normal(size=(workload.classes, workload.items, 64)).astype(np.float32)
     return _repeated_contender(lambda: score(Dataset(values, _class_counts(workload))).accuracy)
 
 
-def matmul(size):
+def matmul_contender(size):
     """One step: the product of two square matrices."""
     x = jnp.ones((size, size))
     product = jax.jit(jnp.matmul, compiler_options=cpu_compiler_options())
@@ -145,7 +145,7 @@ def _repeated_contender(once):
     return run
 
 
-def idle_share(profile):
+def contender_idle_share(profile):
     """Part of the time between the start of the first program and the end of the last in which none was running.
 
     XLA runs a program as ThunkExecutor::Execute and then waits for its last pieces. None where it has no such names.

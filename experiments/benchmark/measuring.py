@@ -44,7 +44,7 @@ def measure(section, yardsticks, *, rounds, seconds):
         name = entry.contender.name
         _say(f'{section.name}: starting {name}')
         with _leaving_out(name, left_out):
-            runners[name] = MeasuredRunner(entry.contender, seconds, section.fits_memory)
+            runners[name] = _MeasuredRunner(entry.contender, seconds, section.fits_memory)
     for number in range(1, rounds + 1):
         for name, runner in runners.items():
             if name not in left_out:
@@ -70,7 +70,7 @@ def _leaving_out(name, left_out):
         _say(f'{name} is left out: {error}')
 
 
-class MeasuredRunner:
+class _MeasuredRunner:
     """A contender, and what it has done so far; its process waits between the turns or is started for each of them."""
 
     def __init__(self, contender, seconds, waits):

@@ -1,10 +1,10 @@
 """Which contenders meet in which section of the benchmark."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from experiments.benchmark.workers import Contender
-from experiments.benchmark.workloads import EVALUATION, MINIIMAGENET, OMNIGLOT, embedding_flops, training_flops
+from experiments.benchmark.workloads import EVALUATION, MINIIMAGENET, OMNIGLOT
 
 ROUNDS, QUICK_ROUNDS = 7, 2
 SECONDS = 1.0  # of a turn
@@ -16,10 +16,25 @@ TUNED_MALLOC = {
 }
 
 
+class PlannedContender(NamedTuple):
+    """What the process of a contender builds: `function(*arguments, **options)` of a module of this package.
+
+    With `checkout` the package is that of another copy of protojax, whose function takes the same arguments.
+    """
+
+    name: str
+    module: str
+    function: str
+    arguments: tuple
+    options: Mapping = {}
+    environment: Mapping = {}  # variables that the process starts with
+    checkout: str | None = None
+
+
 class PlannedEntry(NamedTuple):
     """A contender and what one of its steps is."""
 
-    contender: Contender
+    contender: PlannedContender
     images: int = 0  # embedded in a step
     flops: int = 0  # of a step
     scale: int = 1  # steps in the unit that the section reports
@@ -32,16 +47,18 @@ class PlannedSection(NamedTuple):
     title: str
     unit: str  # whose seconds the table shows
     entries: tuple
-    traced: Contender | None = None  # gives the share of time between steps
+    traced: PlannedContender | None = None  # gives the share of time between steps
     fits_memory: bool = True  # whether all contenders may wait for their turns in memory
 
 
 def plan_sections(baseline=None):
     """All sections by name; with a path to another copy of protojax, that one is a contender."""
     found = [
-        plan_training('omniglot', 'Training, Omniglot', OMNIGLOT, baseline),
-        plan_training('miniimagenet', 'Training, miniImageNet', MINIIMAGENET, baseline)._replace(fits_memory=False),
-        plan_evaluation('evaluation', EVALUATION, baseline),
+        plan_training_section('omniglot', 'Training, Omniglot', OMNIGLOT, baseline),
+        plan_training_section('miniimagenet', 'Training, miniImageNet', MINIIMAGENET, baseline)._replace(
+            fits_memory=False
+        ),
+        plan_evaluation_section('evaluation', EVALUATION, baseline),
         _plan_placement('placement', MINIIMAGENET),
         _plan_episodes('episodes', EVALUATION._replace(episodes=10_000), baseline),
         _plan_growth('way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
@@ -54,9 +71,11 @@ def plan_sections(baseline=None):
 def _plan_ours(function, workload, baseline):
     """protojax in its forms; with a path to another copy of it, that one too."""
     found = [
-        Contender('protojax', 'contenders', function, (workload,), {'kernels': True}),
-        Contender('protojax, bfloat16', 'contenders', function, (workload,), {'kernels': True, 'dtype': 'bfloat16'}),
-        Contender('protojax, kernels off', 'contenders', function, (workload,), {'kernels': False}),
+        PlannedContender('protojax', 'contenders', function, (workload,), {'kernels': True}),
+        PlannedContender(
+            'protojax, bfloat16', 'contenders', function, (workload,), {'kernels': True, 'dtype': 'bfloat16'}
+        ),
+        PlannedContender('protojax, kernels off', 'contenders', function, (workload,), {'kernels': False}),
     ]
     if baseline:
         found.append(found[0]._replace(name='protojax, baseline', checkout=baseline))
@@ -65,52 +84,54 @@ def _plan_ours(function, workload, baseline):
 
 def _plan_torch(name, function, workload, *, tuned=False, **options):
     """PyTorch; tuned, with an allocator that gives no memory back, which is the best that its users can set."""
-    return Contender(name, 'torch_contenders', function, (workload,), options, TUNED_MALLOC if tuned else {})
+    return PlannedContender(name, 'torch_contenders', function, (workload,), options, TUNED_MALLOC if tuned else {})
 
 
 def plan_matmuls(size):
     """A large float32 matrix product, in both libraries: what the machine can do at best."""
-    of_jax = Contender('matmul in JAX', 'contenders', 'matmul', (size,))
-    of_torch = Contender('matmul in PyTorch', 'torch_contenders', 'matmul', (size,))
+    of_jax = PlannedContender('matmul in JAX', 'contenders', 'matmul_contender', (size,))
+    of_torch = PlannedContender('matmul in PyTorch', 'torch_contenders', 'torch_matmul', (size,))
     return PlannedEntry(of_jax, flops=2 * size**3), PlannedEntry(of_torch, flops=2 * size**3)
 
 
-def plan_training(name, title, workload, baseline=None):
+def plan_training_section(name, title, workload, baseline=None):
     last = {'layout': 'channels_last'}
     contenders = [
-        *_plan_ours('training', workload, baseline),
-        Contender('textbook Flax', 'textbook', 'training', (workload,)),
-        _plan_torch('PyTorch NCHW', 'training', workload, layout='contiguous_format'),
-        _plan_torch('PyTorch channels_last', 'training', workload, **last),
-        _plan_torch('PyTorch channels_last, tuned malloc', 'training', workload, tuned=True, **last),
-        _plan_torch('PyTorch bfloat16 autocast, tuned malloc', 'training', workload, tuned=True, autocast=True, **last),
-        _plan_torch('PyTorch compiled, tuned malloc', 'training', workload, tuned=True, compiled=True, **last),
+        *_plan_ours('training_contender', workload, baseline),
+        PlannedContender('textbook Flax', 'textbook', 'textbook_training', (workload,)),
+        _plan_torch('PyTorch NCHW', 'torch_training', workload, layout='contiguous_format'),
+        _plan_torch('PyTorch channels_last', 'torch_training', workload, **last),
+        _plan_torch('PyTorch channels_last, tuned malloc', 'torch_training', workload, tuned=True, **last),
+        _plan_torch(
+            'PyTorch bfloat16 autocast, tuned malloc', 'torch_training', workload, tuned=True, autocast=True, **last
+        ),
+        _plan_torch('PyTorch compiled, tuned malloc', 'torch_training', workload, tuned=True, compiled=True, **last),
     ]
-    flops = training_flops(workload)
+    flops = workload.training_flops
     entries = tuple(PlannedEntry(contender, workload.images, flops) for contender in contenders)
-    traced = Contender('protojax, traced', 'contenders', 'traced_training', (workload,), {'kernels': True})
+    traced = PlannedContender('protojax, traced', 'contenders', 'traced_contender', (workload,), {'kernels': True})
     return PlannedSection(name, f'{title}: {_describe_plan(workload)}', 'step', entries, traced)
 
 
-def plan_evaluation(name, workload, baseline=None):
+def plan_evaluation_section(name, workload, baseline=None):
     """Every image embedded once, or, as is usual, each episode, of which some are run and the time scaled."""
-    per_image, total = sum(embedding_flops(workload.image)), workload.classes * workload.items
+    per_image, total = sum(workload.embedding_flops), workload.classes * workload.items
     last = {'layout': 'channels_last'}
     once = [
-        *_plan_ours('evaluation', workload, baseline),
-        _plan_torch('PyTorch channels_last, images embedded once', 'stored_evaluation', workload, **last),
+        *_plan_ours('evaluation_contender', workload, baseline),
+        _plan_torch('PyTorch channels_last, images embedded once', 'torch_stored_evaluation', workload, **last),
         _plan_torch(
             'PyTorch channels_last, tuned malloc, images embedded once',
-            'stored_evaluation',
+            'torch_stored_evaluation',
             workload,
             tuned=True,
             **last,
         ),
     ]
     each = [
-        Contender('textbook Flax', 'textbook', 'evaluation', (workload,)),
-        _plan_torch('PyTorch NCHW', 'evaluation', workload, layout='contiguous_format'),
-        _plan_torch('PyTorch channels_last', 'evaluation', workload, **last),
+        PlannedContender('textbook Flax', 'textbook', 'textbook_evaluation', (workload,)),
+        _plan_torch('PyTorch NCHW', 'torch_evaluation', workload, layout='contiguous_format'),
+        _plan_torch('PyTorch channels_last', 'torch_evaluation', workload, **last),
     ]
     entries = [PlannedEntry(contender, total, per_image * total) for contender in once]
     for contender in each:
@@ -124,15 +145,15 @@ def _plan_episodes(name, workload, baseline=None):
     """What episodes cost once everything is embedded, beside the embedding."""
     images = workload.classes * workload.items
     label = f'embedding {images:,} images'
-    embedding = [Contender(label, 'contenders', 'embedding', (workload,), {'kernels': True})]
+    embedding = [PlannedContender(label, 'contenders', 'embedding_contender', (workload,), {'kernels': True})]
     if baseline:
         embedding.append(embedding[0]._replace(name=f'{label}, baseline', checkout=baseline))
-    flops = images * sum(embedding_flops(workload.image))
+    flops = images * sum(workload.embedding_flops)
     entries = [PlannedEntry(contender, images, flops) for contender in embedding]
     for way, shot in ((5, 1), (5, 5), (20, 1), (20, 5)):
         label = f'{workload.episodes:,} episodes, {way}-way {shot}-shot'
         setting = workload._replace(way=way, shot=shot)
-        entries.append(PlannedEntry(Contender(label, 'contenders', 'episodes', (setting,))))
+        entries.append(PlannedEntry(PlannedContender(label, 'contenders', 'episodes_contender', (setting,))))
     return PlannedSection(name, 'protojax: embedding, and episodes on the embeddings', 'row', tuple(entries))
 
 
@@ -144,8 +165,8 @@ def _plan_placement(name, workload):
     entries = []
     for label, data, placement in forms:
         options = {'kernels': True, 'placement': placement}
-        contender = Contender(f'data on the {label}', 'contenders', 'training', (data,), options)
-        entries.append(PlannedEntry(contender, data.images, training_flops(data)))
+        contender = PlannedContender(f'data on the {label}', 'contenders', 'training_contender', (data,), options)
+        entries.append(PlannedEntry(contender, data.images, data.training_flops))
     return PlannedSection(name, f'protojax: where the data lie, {_describe_plan(workload)}', 'step', tuple(entries))
 
 
@@ -154,8 +175,10 @@ def _plan_growth(name, workloads):
     what = {'way': 'way', 'size': 'the size of images', 'classes': 'the number of classes in the data set'}[name]
     entries = []
     for workload in workloads:
-        contender = Contender(_describe_plan(workload), 'contenders', 'training', (workload,), {'kernels': True})
-        entries.append(PlannedEntry(contender, workload.images, training_flops(workload)))
+        contender = PlannedContender(
+            _describe_plan(workload), 'contenders', 'training_contender', (workload,), {'kernels': True}
+        )
+        entries.append(PlannedEntry(contender, workload.images, workload.training_flops))
     return PlannedSection(name, f'protojax: the training step and {what}', 'step', tuple(entries))
 
 

@@ -1,11 +1,13 @@
 """The benchmark's figures as plain values, and as tables in Markdown."""
 
+import json
 import os
 import platform
+import sys
 from importlib import metadata
 
 from experiments.reporting.markdown import markdown_table
-from experiments.running.hardware import processor
+from experiments.running.hardware import commit, processor
 
 # Column, key of its values, and their form.
 COLUMNS = (
@@ -96,6 +98,23 @@ def reported_machine():
         except metadata.PackageNotFoundError:
             versions[package] = None
     return {'processor': processor(), 'load_before': os.getloadavg()[0], 'versions': versions}
+
+
+def reported_code(baseline):
+    """The command, without paths, and the commits that it measures."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith(('--output', '--baseline'))]
+    command = ' '.join(['python -m experiments.benchmark', *given, *(['--baseline=PATH'] if baseline else [])])
+    return {'command': command, 'commit': commit(), 'baseline': commit(baseline) if baseline else None}
+
+
+def earlier_sections(output, machine):
+    """Sections of an earlier run on this machine with these versions that the file holds."""
+    try:
+        figures = json.loads(output.read_text())
+        same = all(figures['machine'][key] == machine[key] for key in ('processor', 'versions'))
+        return figures['sections'] if same else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def report_introduction(about):

@@ -10,7 +10,7 @@ from experiments.benchmark.workloads import FILTERS
 from protojax.episodes import sample_episode
 
 
-class TextbookConv4(nn.Module):
+class _TextbookConv4(nn.Module):
     """Four blocks of convolution, batch normalisation, ReLU and max-pool: [N, H, W, C] -> [N, D]."""
 
     @nn.compact
@@ -28,7 +28,7 @@ def textbook_loss(params, batch_stats, dataset, key, *, sizes, train=True):
     episode = sample_episode(key, dataset, **sizes)
     images = jnp.concatenate([episode.support, episode.query])
     variables = {'params': params, 'batch_stats': batch_stats}
-    embeddings, updated = TextbookConv4().apply(variables, images, train=train, mutable=['batch_stats'])
+    embeddings, updated = _TextbookConv4().apply(variables, images, train=train, mutable=['batch_stats'])
     support, queries = jnp.split(embeddings, [len(episode.support)])
     prototypes = support.reshape(sizes['way'], sizes['shot'], -1).mean(1)
     distances = jnp.sum((queries[:, None] - prototypes[None]) ** 2, -1)
@@ -36,7 +36,7 @@ def textbook_loss(params, batch_stats, dataset, key, *, sizes, train=True):
     return losses.mean(), updated['batch_stats']
 
 
-def training(workload):
+def textbook_training(workload):
     """One step: draw an episode and update the parameters."""
     sizes, params, batch_stats, dataset, key = start_textbook(workload)
     optimizer = optax.adam(1e-3)
@@ -60,7 +60,7 @@ def training(workload):
     return run
 
 
-def evaluation(workload):
+def textbook_evaluation(workload):
     """One step: draw an episode, embed it with the running statistics and score it."""
     sizes, params, batch_stats, dataset, key = start_textbook(workload)
     score = jax.jit(lambda *arguments: textbook_loss(*arguments, sizes=sizes, train=False)[0])
@@ -79,6 +79,6 @@ def evaluation(workload):
 def start_textbook(workload):
     """Sizes of an episode, params, batch_stats, the data set on the device, and a key."""
     sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query}
-    variables = TextbookConv4().init(jax.random.key(0), jnp.zeros((1, *workload.image)), train=False)
+    variables = _TextbookConv4().init(jax.random.key(0), jnp.zeros((1, *workload.image)), train=False)
     dataset = jax.device_put(contender_dataset(workload))
     return sizes, variables['params'], variables['batch_stats'], dataset, jax.random.key(1)

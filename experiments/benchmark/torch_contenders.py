@@ -7,7 +7,7 @@ from torch.nn import functional
 from experiments.benchmark.workloads import FILTERS, random_images
 
 
-def torch_encoder(channels):
+def _torch_encoder(channels):
     """Four blocks of convolution, batch normalisation, ReLU and max-pool: [N, C, H, W] -> [N, D]."""
     layers = []
     for inputs in (channels, FILTERS, FILTERS, FILTERS):
@@ -47,7 +47,7 @@ def draw_torch_episode(images, workload):
     return [part.float() / 255 for part in _draw_torch_items(images, workload)]
 
 
-def training(workload, *, layout, autocast=False, compiled=False):
+def torch_training(workload, *, layout, autocast=False, compiled=False):
     """One step: draw an episode and update the parameters; with `autocast` in bfloat16 where PyTorch deems it safe."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -66,7 +66,7 @@ def training(workload, *, layout, autocast=False, compiled=False):
     return run
 
 
-def evaluation(workload, *, layout):
+def torch_evaluation(workload, *, layout):
     """One step: draw an episode, embed it with the running statistics and score it."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -82,7 +82,7 @@ def evaluation(workload, *, layout):
     return run
 
 
-def stored_evaluation(workload, *, layout, batch=500):
+def torch_stored_evaluation(workload, *, layout, batch=500):
     """One step: embed every image once, then draw all episodes from the embeddings and score them."""
     layout = getattr(torch, layout)
     model, images = start_torch(workload, layout)
@@ -107,7 +107,7 @@ def stored_evaluation(workload, *, layout, batch=500):
     return run
 
 
-def matmul(size):
+def torch_matmul(size):
     """One step: the product of two square matrices."""
     x = torch.ones(size, size)
 
@@ -122,6 +122,6 @@ def start_torch(workload, layout):
     """Model, and the data set as the layers want it: uint8 [classes, items, C, H, W]."""
     torch.manual_seed(0)
     height, width, channels = workload.image
-    model = torch_encoder(channels).to(memory_format=layout)
+    model = _torch_encoder(channels).to(memory_format=layout)
     images = torch.from_numpy(random_images(workload._replace(image=(channels, height, width))))
     return model, images

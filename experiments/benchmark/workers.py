@@ -8,27 +8,11 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Contender(NamedTuple):
-    """What a process builds: `function(*arguments, **options)` of a module of this package.
-
-    With `checkout` the package is that of another copy of protojax, whose function takes the same arguments.
-    """
-
-    name: str
-    module: str
-    function: str
-    arguments: tuple
-    options: Mapping = {}
-    environment: Mapping = {}  # variables that the process starts with
-    checkout: str | None = None
-
-
-class WorkerTurn(NamedTuple):
+class _WorkerTurn(NamedTuple):
     """What a process reports after some steps."""
 
     seconds: float  # per step
@@ -101,14 +85,17 @@ def _serve_worker(pipe, contender):
         _import_from(contender.checkout)
     try:
         module = importlib.import_module(f'experiments.benchmark.{contender.module}')
-        run = getattr(module, contender.function)(*contender.arguments, **contender.options)
+        # Copies of version 0.1 call their functions `training` and the like.
+        name = contender.function
+        build = getattr(module, name, None) or getattr(module, name.removesuffix('_contender'))
+        run = build(*contender.arguments, **contender.options)
         pipe.send(None)
         while True:
             steps = pipe.recv()
             started = time.perf_counter()
             value = run(steps)
             seconds = (time.perf_counter() - started) / steps
-            pipe.send(WorkerTurn(seconds, value, _peak_memory_of_worker()))
+            pipe.send(_WorkerTurn(seconds, value, _peak_memory_of_worker()))
     except EOFError:
         return
     except Exception as error:  # whatever it is, the parent must not wait for ever

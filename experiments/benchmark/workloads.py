@@ -23,6 +23,22 @@ class Workload(NamedTuple):
         """Images in one episode."""
         return self.way * (self.shot + self.query)
 
+    @property
+    def embedding_flops(self):
+        """Operations of each of the four convolutions on one image, as a textbook counts them."""
+        height, width, channels = self.image
+        flops = []
+        for _ in range(4):
+            flops.append(2 * 9 * height * width * channels * FILTERS)
+            height, width, channels = height // 2, width // 2, FILTERS
+        return flops
+
+    @property
+    def training_flops(self):
+        """Operations of a training step: forward, and twice as many backward but for the gradient of the images."""
+        first, *others = self.embedding_flops
+        return self.images * (2 * first + 3 * sum(others))
+
 
 OMNIGLOT = Workload(way=60, shot=1, query=5, image=(28, 28, 1), classes=4112, items=20)
 # A tenth of miniImageNet's images: a step takes no longer with all of them, and each contender holds its own copy.
@@ -34,19 +50,3 @@ def random_images(workload):
     """Noise in the form of a data set: uint8 [classes, items, *image]."""
     shape = (workload.classes, workload.items, *workload.image)
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-
-
-def embedding_flops(image):
-    """Operations of each of the four convolutions on one image, as a textbook counts them."""
-    height, width, channels = image
-    flops = []
-    for _ in range(4):
-        flops.append(2 * 9 * height * width * channels * FILTERS)
-        height, width, channels = height // 2, width // 2, FILTERS
-    return flops
-
-
-def training_flops(workload):
-    """Operations of one training step: forward, and twice as many backward except for the gradient of the images."""
-    first, *others = embedding_flops(workload.image)
-    return workload.images * (2 * first + 3 * sum(others))

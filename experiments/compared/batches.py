@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from protojax import classifiers
-from protojax.augmentation import Augmentation
-from protojax.devices import spread_over_devices
+from protojax.augmentation import Augmentation, augmented
+from protojax.devices import spread_if_even
 from protojax.encoders import encode
 from protojax.episodes import Dataset, Episode
 from protojax.tasks import Task
@@ -43,9 +42,8 @@ def trained_on_batches(
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = draw(key, dataset)
-        items, labels = episode.query, episode.query_labels
-        for number, augment in enumerate(augmentations, 1):
-            items = augment(jax.random.fold_in(key, number), items, labels, way=episode.way)
+        labels = episode.query_labels
+        items = augmented(augmentations, key, episode.query, labels, way=episode.way)
         embeddings, batch_stats = encode_batch(task.encoder, params['encoder'], batch_stats, items, axis_name)
         scores = (score or task.classify)(params, episode._replace(query=embeddings))
         value, accuracy = losses(scores, labels).mean(), classifiers.accuracies(scores, labels).mean()
@@ -60,10 +58,4 @@ def encode_batch(encoder, params, batch_stats, items, axis_name):
     def one_pass(part):
         return encode(encoder, params, batch_stats, part, train=True, axis_name=axis_name)
 
-    return batch_over_devices(one_pass, items, axis_name)
-
-
-def batch_over_devices(one_pass, items, axis_name):
-    """one_pass(items), each device of an axis doing its part if they can share the items evenly."""
-    even = axis_name is not None and len(items) % lax.axis_size(axis_name) == 0
-    return spread_over_devices(one_pass, items) if even else one_pass(items)
+    return spread_if_even(one_pass, items, axis_name)

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from protojax.classifiers import Classifier, as_learned
+from protojax.classifiers import Classifier, as_learned_classifier
 from protojax.distances import Learned
 
 
 def in_context(classify: Classifier | Learned, *, steps: int = 5) -> Learned:
     """The classifier on full context embeddings; queries attend to the support set `steps` times."""
-    classifier = as_learned(classify)
+    classifier = as_learned_classifier(classify)
 
     def initialize(key, dimensions):
         keys = jax.random.split(key, 4)

@@ -7,7 +7,7 @@ needs. That costs an encoding that is not used, and leaves everything else as it
 import flax.linen as nn
 import jax.numpy as jnp
 
-from protojax.classifiers import Classifier, as_learned
+from protojax.classifiers import Classifier, as_learned_classifier
 from protojax.distances import Learned
 
 
@@ -35,7 +35,7 @@ def decoupled_encoder(encoder: nn.Module) -> Twofold:
 
 def decoupled_classifier(classify: Classifier | Learned) -> Learned:
     """The classifier on embeddings of `Twofold`: support examples by g, queries by f."""
-    classifier = as_learned(classify)
+    classifier = as_learned_classifier(classify)
 
     def apply(params, episode):
         support, queries = jnp.split(episode.support, 2, -1)[0], jnp.split(episode.query, 2, -1)[1]

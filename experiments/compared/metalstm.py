@@ -32,7 +32,7 @@ UPDATES = {1: 12}  # shot -> updates of the learner
 UPDATES_OTHERWISE = 5
 
 
-class Memory(NamedTuple):
+class _Memory(NamedTuple):
     """State of the meta-learner for P weights."""
 
     theta: jax.Array  # [P]
@@ -92,22 +92,22 @@ def meta_learn(meta: Any, loss, start: Any, *, updates: int) -> Any:
     """The weights that the meta-learner makes of those at the start; loss is a function of them -> weights."""
     theta, unravel = ravel_pytree(start)
     state = jnp.zeros((theta.size, UNITS))
-    memory = Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
+    memory = _Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
     for _ in range(updates):  # not lax.scan: XLA compiles convolution gradients in a loop badly on CPU
         value, gradient = jax.value_and_grad(loss)(unravel(lax.stop_gradient(memory.theta)))
         memory = _metalstm_update(meta, memory, lax.stop_gradient(ravel_pytree(gradient)[0]), lax.stop_gradient(value))
     return unravel(memory.theta)
 
 
-def _metalstm_update(meta: Any, memory: Memory, gradient: jax.Array, loss: jax.Array) -> Memory:
-    """One update of the learner's weights: Memory, [P], [] -> Memory."""
+def _metalstm_update(meta: Any, memory: _Memory, gradient: jax.Array, loss: jax.Array) -> _Memory:
+    """One update of the learner's weights: _Memory, [P], [] -> _Memory."""
     losses = jnp.tile(preprocess_for_lstm(loss[None]), (gradient.size, 1))
     inputs = jnp.concatenate([preprocess_for_lstm(gradient), losses], 1)
     state, x = nn.OptimizedLSTMCell(UNITS).apply({'params': meta['lstm']}, memory.lstm, inputs)
     shared = jnp.concatenate([x, memory.theta[:, None]], 1)
     seen = shared @ meta['kernel'][:-1] + memory.gates * meta['kernel'][-1:]
     gates = jax.nn.sigmoid(seen + meta['bias'][None])
-    return Memory(gates[:, 1] * memory.theta - gates[:, 0] * gradient, state, gates)
+    return _Memory(gates[:, 1] * memory.theta - gates[:, 0] * gradient, state, gates)
 
 
 def preprocess_for_lstm(values: jax.Array) -> jax.Array:

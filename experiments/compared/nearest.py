@@ -38,13 +38,13 @@ def nearest_task(
         scores = episode.query @ params['classifier']['kernel'] + params['classifier']['bias'][None]
         return scores[:, : episode.way]
 
-    nearest = Learned(init_layer, lambda params, episode: by_nearest(episode, distance))
+    nearest = Learned(init_layer, lambda params, episode: nearest_classifier(episode, distance))
     task = few_shot_task(encoder, item_shape, way=2, shot=1, query=1, classify=nearest)
     draw = partial(sample_batch, size=batch)
     return trained_on_batches(task, draw, classifiers.losses, score=layer, augmentations=augmentations)
 
 
-def by_nearest(episode: Episode, distance: Distance = cosine) -> jax.Array:
+def nearest_classifier(episode: Episode, distance: Distance = cosine) -> jax.Array:
     """Minus the distance to the nearest support example of each class, of an embedded episode -> [Q, way]."""
     distances = pairwise(distance)(episode.query, episode.support)  # [Q, N]
     return -jax.ops.segment_min(distances.T, episode.support_labels, episode.way).T

@@ -19,7 +19,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import batch_over_devices, encode_batch
+from experiments.compared.batches import encode_batch
+from protojax.devices import spread_if_even
 from protojax.distances import Learned, pairwise
 from protojax.encoders.block import EPSILON
 from protojax.encoders.conv4 import MOMENTUM
@@ -50,7 +51,7 @@ class Stack(nn.Module):
         return nn.elu(nn.Dense(HIDDEN)(x.reshape(len(x), -1)))
 
 
-class Decoder(nn.Module):
+class StatisticianDecoder(nn.Module):
     """The stack mirrored, from codes and context to the log odds of pixels: [N, Z + C] -> [N, pixels]."""
 
     widths: Sequence[int]
@@ -95,7 +96,7 @@ def statistician_task(
     code: int = 16,
 ) -> Task:
     """Learning from `way` sets of so many items of one class each."""
-    encoder, decoder = Stack(tuple(widths), tuple(item_shape)), Decoder(tuple(widths), tuple(item_shape))
+    encoder, decoder = Stack(tuple(widths), tuple(item_shape)), StatisticianDecoder(tuple(widths), tuple(item_shape))
     networks = {  # and how many inputs they have
         'context': (Gaussian(context), HIDDEN),  # q(c | D)
         'prior': (Gaussian(code), context),  # p(z | c)
@@ -123,11 +124,11 @@ def statistician_task(
         images, of_set, own = episode.support, episode.support_labels, params['classifier']
         h, batch_stats = encode_batch(encoder, params['encoder'], batch_stats, images, axis_name)
         q_c = apply(own, 'context', prototypes(h, of_set, way=way))
-        c = sample(jax.random.fold_in(key, 1), q_c)[of_set]
+        c = sample_gaussian(jax.random.fold_in(key, 1), q_c)[of_set]
         q_z, p_z = apply(own, 'posterior', h, c), apply(own, 'prior', c)
-        z = sample(jax.random.fold_in(key, 2), q_z)
+        z = sample_gaussian(jax.random.fold_in(key, 2), q_z)
         codes = jnp.concatenate([z, c], 1)
-        odds, _ = batch_over_devices(lambda part: (apply(own, 'decoder', part), ()), codes, axis_name)
+        odds, _ = spread_if_even(lambda part: (apply(own, 'decoder', part), ()), codes, axis_name)
         bounds = statistician_bounds(odds, images.reshape(len(h), -1) > 127, q_z, p_z)
         bound = bounds.sum() - context_divergence(q_c).sum()
         correct = classify(own, episode._replace(support=h, query=h, query_labels=of_set)).argmax(1) == of_set
@@ -154,7 +155,7 @@ def divergence(q: jax.Array, p: jax.Array) -> jax.Array:
     return 0.5 * terms.sum()
 
 
-def sample(key: jax.Array, gaussian: jax.Array) -> jax.Array:
+def sample_gaussian(key: jax.Array, gaussian: jax.Array) -> jax.Array:
     """One point of each Gaussian, through which gradients flow: [N, 2 C] -> [N, C]."""
     mean, log_variance = jnp.split(gaussian, 2, 1)
     return mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape)

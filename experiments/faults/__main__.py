@@ -15,7 +15,7 @@ import tempfile
 
 from experiments.faults import kills, others
 from experiments.faults.kills import kill_repeatedly
-from experiments.faults.runs import command_of_run, data_dir_of_run
+from experiments.faults.small_run import small_run_command, small_run_data_dir
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
 
@@ -30,7 +30,7 @@ class FaultsConfig(CommandConfig):
 def run_faults(config):
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
-        command = command_of_run(folder)
+        command = small_run_command(folder)
         print('a run in peace:', ' '.join(command), flush=True)
         problems = _kill_runs(config, command, folder)
         if config.others:
@@ -43,7 +43,7 @@ def run_faults(config):
 def _kill_runs(config, command, folder):
     """Prints how often runs were killed in which stage -> what did not end as in peace."""
     counts, problems, ended = collections.Counter(), [], 0
-    data_dir = data_dir_of_run(folder)
+    data_dir = small_run_data_dir(folder)
     for moment, number, found in kill_repeatedly(
         command, folder, kills=config.kills, seed=config.seed, data_dir=data_dir
     ):

@@ -8,29 +8,29 @@ import time
 from collections.abc import Iterator
 
 from experiments.faults.comparing import compare_workdirs
-from experiments.faults.runs import finish_run, log_of_run, metrics_of_run, start_run
+from experiments.faults.small_run import finish_small_run, small_run_log, small_run_metrics, start_small_run
 
 PATIENCE = 600  # seconds that a run may take to get to the moment at which it is to be killed
 
 
-class KillWatch:
+class _KillWatch:
     """What a run has done since it was started, seen from outside."""
 
     def __init__(self, workdir: pathlib.Path, data_dir: pathlib.Path):
         self.workdir, self.data_dir, self.began = workdir, data_dir, time.time()
-        self.lines, self.saves = len(metrics_of_run(workdir)), unfinished_when_killed(workdir)
+        self.lines, self.saves = len(small_run_metrics(workdir)), unfinished_when_killed(workdir)
 
     def is_preparing(self):
         return any(self.data_dir.rglob('preparing-*'))
 
     def is_training(self, stage):
-        return any(line['stage'] == stage for line in metrics_of_run(self.workdir)[self.lines :])
+        return any(line['stage'] == stage for line in small_run_metrics(self.workdir)[self.lines :])
 
     def is_saving(self):
         return bool(unfinished_when_killed(self.workdir) - self.saves)
 
     def has_said(self, words):
-        return words in log_of_run(self.workdir).read_text(errors='replace')
+        return words in small_run_log(self.workdir).read_text(errors='replace')
 
     def is_writing_results(self):
         if (self.workdir / '.results.json.tmp').exists():
@@ -40,12 +40,12 @@ class KillWatch:
 
 
 MOMENTS = {  # in the order in which a run comes to them
-    'preparing data': KillWatch.is_preparing,
+    'preparing data': _KillWatch.is_preparing,
     'search': lambda watch: watch.is_training('search'),
-    'saving a checkpoint': KillWatch.is_saving,
+    'saving a checkpoint': _KillWatch.is_saving,
     'training': lambda watch: watch.is_training('train'),
     'evaluating': lambda watch: watch.has_said('evaluating'),
-    'writing results': KillWatch.is_writing_results,
+    'writing results': _KillWatch.is_writing_results,
     'drawing pictures': lambda watch: watch.has_said('drawing pictures'),
     'any': lambda watch: True,  # a random time after the start
 }
@@ -60,7 +60,7 @@ def kill_repeatedly(
     """
     rng, number, done = random.Random(seed), 0, 0
     began = time.monotonic()
-    finish_run(command, folder / 'peace')
+    finish_small_run(command, folder / 'peace')
     seconds = time.monotonic() - began
     while done < kills:
         workdir = folder / f'run{number}'
@@ -71,15 +71,15 @@ def kill_repeatedly(
             if _kill_once(command, workdir, data_dir or folder, MOMENTS[moment], delay):
                 done += 1
                 yield moment, number, []
-        finish_run(command, workdir)
+        finish_small_run(command, workdir)
         yield 'end', number, compare_workdirs(folder / 'peace', workdir)
         number += 1
 
 
 def _kill_once(command, workdir, data_dir, is_moment, delay) -> bool:
     """Start a run and kill it some seconds after a moment -> whether it was still there."""
-    watch = KillWatch(workdir, data_dir)
-    run = start_run(command, workdir)
+    watch = _KillWatch(workdir, data_dir)
+    run = start_small_run(command, workdir)
     try:
         while run.poll() is None and not is_moment(watch) and time.time() < watch.began + PATIENCE:
             time.sleep(0.0005)

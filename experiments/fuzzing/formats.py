@@ -271,7 +271,7 @@ def _read_mutant_workdir(data, folder):
     workdir.commit = lambda: None  # which starts git
     opened.add_seconds(1.0)
     lines = opened.metrics()
-    workdir.Metrics(opened, 'train', 4).close()
+    workdir.WorkdirMetrics(opened, 'train', 4).close()
     return lines
 
 

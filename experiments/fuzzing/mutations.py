@@ -26,7 +26,7 @@ def mutant(format, seeds, job):
     rng = random.Random(str(job))
     # Bundled files have their name in the first line, which only their own mutations respect.
     bundled = any(hasattr(mutation, 'bundled') for mutation in format.mutations)
-    general = () if bundled else (mutate_bytes, splice(seeds))
+    general = () if bundled else (mutate_bytes, _splice(seeds))
     return rng.choice((*general, *format.mutations))(rng, rng.choice(seeds))
 
 
@@ -55,7 +55,7 @@ def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
     return bytes(data)
 
 
-def splice(seeds: list[bytes]):
+def _splice(seeds: list[bytes]):
     """The beginning of a file and the end of another."""
 
     def mutation(rng, data):

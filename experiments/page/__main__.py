@@ -9,13 +9,11 @@ One example of each character is enough; more make it surer. Where the encoder o
 import concurrent.futures
 import contextlib
 import dataclasses
-import pathlib
-import tempfile
 import webbrowser
 
 from experiments.page.alphabets import alphabets
 from experiments.page.answers import ready_to_answer
-from experiments.page.server import Later, Server
+from experiments.page.server import ServedLater, Server, file_leading_to_server
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
 from experiments.running.own_images import load_weights_for_own_images
@@ -41,34 +39,22 @@ class PageConfig(CommandConfig):
 
 def run_page(config):
     """Serve the page until Ctrl-C."""
-    models = {'drawings': Later(lambda: _page_encoder(config.weights))}
+    models = {'drawings': ServedLater(lambda: _page_encoder(config.weights))}
     with phase('loading and compiling the encoder'):
         models['drawings'].result()  # with its errors, before the page opens
     if photo_weights_installed('photos'):  # compiled when it is wanted: meanwhile, drawings would be answered slowly
-        models['photos'] = Later(lambda: ready_to_answer(load_weights_for_own_images('photos')))
+        models['photos'] = ServedLater(lambda: ready_to_answer(load_weights_for_own_images('photos')))
     with concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as stack:
         server = _open_page_server(models, pool.submit(alphabets, config.data_dir or None), config.port)
         print(f'draw at {server.address} (Ctrl-C ends)', flush=True)
         if config.browser:
-            pool.submit(webbrowser.open, stack.enter_context(file_leading_to_page(server.address)))
+            pool.submit(webbrowser.open, stack.enter_context(file_leading_to_server(server.address)))
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             print()
         finally:
             server.server_close()
-
-
-@contextlib.contextmanager
-def file_leading_to_page(address):
-    """The address of a file that leads to another address and that nobody else can read.
-
-    Every user of the machine can read the arguments of the browser, so the token must not be among them.
-    """
-    with tempfile.NamedTemporaryFile('w', suffix='.html') as file:  # which has mode 0600
-        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
-        file.flush()
-        yield pathlib.Path(file.name).as_uri()
 
 
 def _open_page_server(models, alphabets, port):

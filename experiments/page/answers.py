@@ -27,11 +27,11 @@ from protojax.known_classes import (
     GRID,
     LARGEST_SUM,
     KnownClasses,
-    calibrated,
-    checked_classes,
+    calibrated_known_classes,
+    checked_known_classes,
     known_classes,
-    merge,
-    predict,
+    merge_known_classes,
+    predict_known_classes,
 )
 from protojax.pretrained import Pretrained
 
@@ -55,7 +55,7 @@ class AnsweringModel(NamedTuple):
         return self.weights.description['digest']
 
 
-class AnsweringSupport(NamedTuple):
+class _AnsweringSupport(NamedTuple):
     """The classes of a tab."""
 
     known: KnownClasses
@@ -98,7 +98,7 @@ def answer_look(model: AnsweringModel, body: bytes) -> dict:
     The body is a set of classes, perhaps with 'query', an embedding, and 'axes', those of the map before.
     """
     sent = json.loads(body)
-    support = support_in_request(model, sent)
+    support = _support_in_request(model, sent)
     # A class out of a file has no examples to show, so its prototype stands for them.
     bare = np.setdiff1d(np.arange(len(support.known.names)), support.labels)
     prototypes = support.known.prototypes
@@ -116,7 +116,7 @@ def answer_look(model: AnsweringModel, body: bytes) -> dict:
 
 def answer_save(model: AnsweringModel, body: bytes) -> dict:
     """A set of classes as the file of the classify command."""
-    known = support_in_request(model, json.loads(body)).known
+    known = _support_in_request(model, json.loads(body)).known
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, 'classes.safetensors')
         save_classes(path, known, encoder=model.digest)
@@ -142,7 +142,7 @@ def answer_load(model: AnsweringModel, contents: bytes) -> dict:
     return {'classes': classes, 'temperature': float(known.temperature), 'threshold': threshold}
 
 
-def support_in_request(model: AnsweringModel, sent: dict) -> AnsweringSupport:
+def _support_in_request(model: AnsweringModel, sent: dict) -> _AnsweringSupport:
     """The classes that were sent, in their order. Classes that are all of examples are calibrated by these."""
     names = [entry['name'] for entry in sent['classes']]
     if not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
@@ -158,19 +158,19 @@ def support_in_request(model: AnsweringModel, sent: dict) -> AnsweringSupport:
     saved = [label for label, entry in enumerate(sent['classes']) if entry.get('sum')]
     if not saved:
         known = known_classes(embeddings, labels, names)
-        known = calibrated(known, embeddings, labels) if len(names) > 1 else known
-        return AnsweringSupport(known, embeddings, labels)
+        known = calibrated_known_classes(known, embeddings, labels) if len(names) > 1 else known
+        return _AnsweringSupport(known, embeddings, labels)
     known = _loaded_classes(model, sent, saved)
     if examples:
         present = np.unique(labels)
         added = known_classes(embeddings, np.searchsorted(present, labels), [names[label] for label in present])
-        known = merge(known, added)
+        known = merge_known_classes(known, added)
     if set(known.names) != set(names):
         raise ValueError('a class has neither examples nor what a file knows of it')
     places = {name: place for place, name in enumerate(known.names)}
     order = [places[name] for name in names]
     known = dataclasses.replace(known, names=tuple(names), sums=known.sums[order], counts=known.counts[order])
-    return AnsweringSupport(known, embeddings, labels)
+    return _AnsweringSupport(known, embeddings, labels)
 
 
 def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> KnownClasses:
@@ -184,12 +184,12 @@ def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> Know
     sums = np.stack([_sent_numbers(entry['sum'], '<f8', model.dimensions) for entry in entries])
     if (sums * GRID != np.round(sums * GRID)).any():
         raise ValueError('a sum is not one of embeddings')
-    return checked_classes(
+    return checked_known_classes(
         KnownClasses(tuple(entry['name'] for entry in entries), sums, counts, temperature, threshold)
     )
 
 
-def _answer(support: AnsweringSupport, query: np.ndarray) -> dict:
+def _answer(support: _AnsweringSupport, query: np.ndarray) -> dict:
     """The probability of each class, and the nearest examples."""
     probabilities, unknown = _answer_probabilities(support.known, query)
     distances = np.sum((support.embeddings - query) ** 2, 1)
@@ -206,7 +206,7 @@ def _answer_probabilities(known: KnownClasses, query: np.ndarray) -> tuple[np.nd
     size = max(LEAST_CLASSES, 1 << (way - 1).bit_length())
     rows = np.minimum(np.arange(size), way - 1)
     repeated = dataclasses.replace(known, sums=known.sums[rows], counts=known.counts[rows])
-    prediction = predict(repeated, query[None])
+    prediction = predict_known_classes(repeated, query[None])
     probabilities = np.asarray(prediction.probabilities, np.float64)[0, :way]
     return probabilities / probabilities.sum(), bool(prediction.unknown[0])
 

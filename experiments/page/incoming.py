@@ -8,7 +8,7 @@ LARGEST_HEAD = 1 << 14  # bytes
 BUFFER = 1 << 16
 
 
-class TimedIncoming(io.RawIOBase):
+class _TimedIncoming(io.RawIOBase):
     """The bytes of a socket until a deadline, after which there is a TimeoutError, however steadily they come."""
 
     def __init__(self, connection):
@@ -26,7 +26,7 @@ class Incoming(io.BufferedReader):
     """Requests as Python's own server reads them: the head by lines, which are cut at LARGEST_HEAD bytes, the body."""
 
     def __init__(self, connection):
-        super().__init__(TimedIncoming(connection), BUFFER)
+        super().__init__(_TimedIncoming(connection), BUFFER)
         self.expect_head()
 
     def allow(self, seconds):

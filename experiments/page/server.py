@@ -7,6 +7,7 @@ a request of somebody who knows the token.
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
 import hmac
@@ -16,6 +17,7 @@ import pathlib
 import re
 import secrets
 import sys
+import tempfile
 import threading
 import traceback
 
@@ -31,7 +33,7 @@ HTML = pathlib.Path(__file__).with_name('page.html')
 ACTIONS = {'embed': answer_embed, 'look': answer_look, 'save': answer_save, 'load': answer_load}
 
 
-class Later:
+class ServedLater:
     """Like a Future of a function's value, but the function is called when the value is first asked for."""
 
     def __init__(self, function):
@@ -45,7 +47,7 @@ class Later:
 class Server(http.server.ThreadingHTTPServer):
     """The page, the encoders behind it and the alphabets to fill it with.
 
-    models: name -> Future of a Model, or Later; alphabets: Future of a dictionary of alphabets.
+    models: name -> Future of a Model, or ServedLater; alphabets: Future of a dictionary of alphabets.
     """
 
     daemon_threads = True
@@ -200,3 +202,15 @@ def _security_policy(page):
         allowed.append(f"{element}-src 'sha256-{digest}'")
     rest = "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     return '; '.join(["default-src 'none'", *allowed, rest])
+
+
+@contextlib.contextmanager
+def file_leading_to_server(address):
+    """The address of a file that leads to another address and that nobody else can read.
+
+    Every user of the machine can read the arguments of the browser, so the token must not be among them.
+    """
+    with tempfile.NamedTemporaryFile('w', suffix='.html') as file:  # which has mode 0600
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
+        file.flush()
+        yield pathlib.Path(file.name).as_uri()

@@ -3,8 +3,8 @@
 from experiments.reporting.charts import CHARTS
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.markdown import markdown_table
-from experiments.reporting.paper import difference_from_paper
-from experiments.reporting.records import record_cell, score_of_records
+from experiments.reporting.paper import TABLES, difference_from_paper
+from experiments.reporting.records import record_cell, record_flags, score_of_records, select_published_records
 
 DPI = 120  # of charts: sharp on a page, and small files
 LEGEND = (
@@ -14,7 +14,7 @@ LEGEND = (
 )
 
 
-def compare_with_paper(table, runs_of):
+def comparison_with_paper(table, runs_of):
     """Our figures and the paper's: a dictionary of plain values. `runs_of(flags)` are the records behind a cell."""
     rows = []
     for row in table.rows:
@@ -34,6 +34,14 @@ def _quoted_figure(text):
     """A figure of the paper: '43.40 ± 0.78' -> accuracy, ci95."""
     accuracy, _, ci95 = text.partition(' ± ')
     return None if text == '-' else {'accuracy': float(accuracy), 'ci95': float(ci95) if ci95 else None}
+
+
+def published_comparison(text):
+    """The name of a table, and flags that all its runs must have -> the name, its comparison, and the flags."""
+    name, given = text.split()[0], record_flags(text)
+    table = TABLES[name]
+    found = comparison_with_paper(table, lambda wanted: select_published_records(table.experiment, wanted | given))
+    return name, found, given
 
 
 def comparison_has_ours(found):

@@ -8,6 +8,7 @@ from experiments.reporting.drawing import (
     BLUE,
     GREEN,
     ORANGE,
+    DrawnClasses,
     draw_note,
     draw_tile,
     drawing_frame,
@@ -15,7 +16,7 @@ from experiments.reporting.drawing import (
     short_label,
     styled,
 )
-from experiments.reporting.maps import EmbeddedClasses, flat_map
+from experiments.reporting.maps import flat_map
 
 CLASS_COLOURS, CLASS_MARKERS = (BLUE, ORANGE, GREEN), ('o', 's', '^')
 
@@ -24,7 +25,7 @@ CLASS_COLOURS, CLASS_MARKERS = (BLUE, ORANGE, GREEN), ('o', 's', '^')
 def prototype_diagram(classes, prototypes, query, title, remark, *, few_shot):
     """Three classes, their prototypes and a query on the plane through the prototypes -> Figure.
 
-    classes: EmbeddedClasses, prototypes: [3, D], query: EmbeddedClasses of one item. Few-shot prototypes are joined to
+    classes: DrawnClasses, prototypes: [3, D], query: DrawnClasses of one item. Few-shot prototypes are joined to
     the points that they are means of. The regions are those of the linear classifier that squared distances make.
     """
     places = diagram_plane(prototypes)(np.concatenate([prototypes, query.points, classes.points]))
@@ -121,11 +122,11 @@ def query_for_diagram(classes, prototypes, *, share):
     margins = squares.min(1) - own
     order = np.argsort(margins)
     order = order[margins[order] > 0] if (margins > 0).any() else order
-    return items_for_diagram(classes, order[[int(share * (len(order) - 1))]], np.arange(len(classes.names)))
+    return diagram_items(classes, order[[int(share * (len(order) - 1))]], np.arange(len(classes.names)))
 
 
-def items_for_diagram(classes, places, chosen):
+def diagram_items(classes, places, chosen):
     """The items at some places, all of chosen classes, which become 0, 1, 2."""
     labels = np.argmax(classes.labels[places][:, None] == chosen, -1)
     images = None if classes.images is None else classes.images[places]
-    return EmbeddedClasses(classes.points[places], labels, tuple(classes.names[k] for k in chosen), images)
+    return DrawnClasses(classes.points[places], labels, tuple(classes.names[k] for k in chosen), images)

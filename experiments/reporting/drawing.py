@@ -6,6 +6,7 @@ Figures are made without pyplot, so that no display is asked for and nothing is 
 import io
 import textwrap
 import warnings
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -49,6 +50,16 @@ DASHES = ('-', '--', '-.', ':')
 styled = matplotlib.rc_context(STYLE)  # decorates functions that draw
 
 
+class DrawnClasses(NamedTuple):
+    """Items of some classes in embedding space."""
+
+    points: np.ndarray  # float [N, D]
+    labels: np.ndarray  # int [N]
+    names: tuple[str, ...]  # one per class
+    images: np.ndarray | None = None  # uint8 [N, H, W, C]
+
+
+@styled
 def new_drawing(height, width=WIDTH, layout=None):
     """An empty figure, its sizes in inches."""
     return Figure((width, height), layout=layout)

@@ -1,28 +1,16 @@
 """A map of the embeddings of many classes by t-SNE, with their prototypes and what is nearer to a wrong one."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from experiments.reporting.drawing import RED, draw_note, draw_stamp, drawing_frame, new_drawing, styled
+from experiments.reporting.drawing import RED, draw_note, draw_stamp, drawing_frame, new_drawing
 
 PERPLEXITY = 100
 
 
-class EmbeddedClasses(NamedTuple):
-    """Items of some classes in embedding space."""
-
-    points: np.ndarray  # float [N, D]
-    labels: np.ndarray  # int [N]
-    names: tuple[str, ...]  # one per class
-    images: np.ndarray | None = None  # uint8 [N, H, W, C]
-
-
-@styled
 def class_map(places, prototypes, classes, predicted, title, remark):
     """Items where t-SNE puts them, prototypes in black, mistakes in red with an arrow to the right prototype -> Figure.
 
-    places: [N, 2] of the items, prototypes: [L, 2], classes: EmbeddedClasses with images, predicted: int [N].
+    places: [N, 2] of the items, prototypes: [L, 2], classes: DrawnClasses with images, predicted: int [N].
     """
     low, high = drawing_frame(np.concatenate([places, prototypes]), room=0.04)
     drawn = new_drawing(7.2 * float((high - low)[1] / (high - low)[0]) + 0.8, width=7.2)
@@ -70,7 +58,7 @@ def map_perplexity(items):
 
 
 def nearest_on_map(classes):
-    """Which class's prototype is nearest to each item, where it has no part in its own: EmbeddedClasses -> int [N].
+    """Which class's prototype is nearest to each item, where it has no part in its own: DrawnClasses -> int [N].
 
     Prototypes are means of all items of a class; that of an item's own class is the mean of the others.
     """

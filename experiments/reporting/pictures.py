@@ -21,7 +21,7 @@ STAGES = {
 LINES = {'train': (BLUE, '-', None, 'training'), 'validation': (ORANGE, '--', 'o', 'validation')}
 
 
-class PicturedPredictions(NamedTuple):
+class PicturedQueries(NamedTuple):
     """Queries with the classes that they were taken for."""
 
     labels: np.ndarray  # int [Q], places in names
@@ -88,7 +88,7 @@ def picture_of_episode(support, support_labels, queries, title):
     axes.text(start, -0.15, 'queries, and the class that each is taken for', va='bottom')
     for row, mine, theirs in zip(rows, shown, asked, strict=True):
         top = ROW * row
-        name = f'{short_label(queries.names[row], 30)}  {letter_in_picture(row)}'
+        name = f'{short_label(queries.names[row], 30)}  {_letter_in_picture(row)}'
         axes.text(-0.3, top + 0.45, name, ha='right', va='center')
         for place, number in enumerate(mine):
             _thumbnail(axes, support[number], place, top)
@@ -99,7 +99,8 @@ def picture_of_episode(support, support_labels, queries, title):
 
 def _query_thumbnail(axes, queries, number, left, top):
     """A query and the letter of the class that it is taken for."""
-    wrong, taken_for = queries.predicted[number] != queries.labels[number], letter_in_picture(queries.predicted[number])
+    predicted = queries.predicted[number]
+    wrong, taken_for = predicted != queries.labels[number], _letter_in_picture(predicted)
     look = {'color': RED, 'weight': 'bold'} if wrong else {'color': '0.35'}
     _thumbnail(axes, queries.images[number], left, top, wrong=wrong)
     axes.text(left + 0.45, top + 0.97, f'✗ {taken_for}' if wrong else taken_for, ha='center', va='top', size=8, **look)
@@ -173,6 +174,6 @@ def _thumbnail(axes, image, left, top, *, wrong=False):
     axes.add_patch(Rectangle((left, top), 0.9, 0.9, fill=False, zorder=3, **frame))
 
 
-def letter_in_picture(number):
+def _letter_in_picture(number):
     """A, B, ... Z, AA, AB, ..."""
-    return (letter_in_picture(number // 26 - 1) if number >= 26 else '') + chr(ord('A') + number % 26)
+    return (_letter_in_picture(number // 26 - 1) if number >= 26 else '') + chr(ord('A') + number % 26)

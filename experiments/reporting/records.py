@@ -10,7 +10,7 @@ import json
 import statistics
 from pathlib import Path
 
-from experiments.running.config import ConfigError, config_changes, config_flags_text, config_value_text
+from experiments.running.config import ConfigError, config_changes, config_text, config_value_text
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
@@ -70,7 +70,7 @@ def record_command(experiment, record):
     if record.get('features'):  # said of the data, not found in them
         flags['features'] = record['features']
     flags['seed'] = record['seed']
-    return f'python -m experiments.{experiment.name} {config_flags_text(flags)}'
+    return f'python -m experiments.{experiment.name} {config_text(flags)}'
 
 
 def record_flags(command):
@@ -108,6 +108,13 @@ def select_records(records, wanted):
     found.sort(key=_record_length)
     runs = {record['seed']: record for record in found if record_without_seed(record) == record_without_seed(found[-1])}
     return [runs[seed] for seed in sorted(runs)]
+
+
+def select_published_records(experiment, wanted):
+    """The published runs with the wanted values: on the test classes, or else on the validation classes."""
+    known = published_records(experiment)
+    test, validation = (select_records(known, {**wanted, 'evaluate_on': split}) for split in ('test', 'validation'))
+    return test or validation
 
 
 def _record_length(record):

@@ -36,6 +36,7 @@ ENCODERS = {
 METHOD = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # flags that weights are used with
 DISTANCES = {
     'euclidean': distances.squared_euclidean,
+    'unsquared': distances.euclidean,
     'cosine': distances.cosine,
     'mahalanobis': distances.learned_mahalanobis(),
 }
@@ -86,7 +87,7 @@ def _build_few_shot_encoder(config, data, item_shape):
         return _weights_to_build_from(config, item_shape).encoder
     encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape)
     if config.pixels == 'standardized':
-        mean, std = channel_statistics(data.train)
+        mean, std = _channel_statistics(data.train)
         encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))
     return encoder
 
@@ -143,7 +144,7 @@ def _weights_to_build_from(config, item_shape):
     return weights
 
 
-def channel_statistics(split):
+def _channel_statistics(split):
     """Mean and standard deviation of each channel over all images of a split, in units of x / 255: [C], [C]."""
     channels = split.items.shape[-1]
     histogram = np.zeros((channels, 256), np.int64)  # exact, and class by class: no copy of the images as numbers

@@ -37,10 +37,10 @@ def launch_command(defaults, run, *, arguments=False):
         print(flags_help(sys.modules['__main__'].__doc__, defaults))
         return
     define_flags(defaults)
-    start_with_flags(lambda argv: main(argv, defaults, run, arguments))
+    start_with_flags(lambda argv: _main(argv, defaults, run, arguments))
 
 
-def main(argv, defaults, run, arguments):
+def _main(argv, defaults, run, arguments):
     """Exit code 0, or a one-line error and another code."""
     try:
         if argv[1:] and not arguments:

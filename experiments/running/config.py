@@ -33,7 +33,7 @@ def config_value_text(value):
     return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def config_flags_text(values):
+def config_text(values):
     """Values as the flags of a command: {name: value} -> text."""
     return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
 
@@ -144,8 +144,8 @@ class Config:
     )
     retrain_length: str = option(
         'best',
-        'How long --retrain trains where the validation loss says: until its "best" value, or for as long as the whole '
-        '"search", which is best plus patience, as the official code does.',
+        'Length of --retrain without --episodes: "best", the episode with the lowest validation loss, or "search", '
+        'that plus the patience, as in the official code.',
         group=STOPPING,
         choices=('best', 'search'),
     )
@@ -273,7 +273,7 @@ class FewShotConfig(Config):
     )
     context: str = option(
         'none',
-        'fce: embed support examples and queries in the light of the whole support set, as matching networks may.',
+        'fce: full context embeddings, which depend on the whole support set, as matching networks may have.',
         group=MODEL,
         choices=('none', 'fce'),
     )
@@ -285,11 +285,11 @@ class FewShotConfig(Config):
     )
     distance: str = option(
         'euclidean',
-        'euclidean (squared) and cosine are in the paper; mahalanobis learns one matrix for all classes; diagonal '
-        'estimates a variance per class and dimension, drawn towards one that is learned (our reading of one sentence '
-        'of section 5, which says that it gained nothing).',
+        'euclidean (squared) and cosine are in the paper; unsquared is the Euclidean distance itself; mahalanobis '
+        'learns one matrix for all classes; diagonal estimates a variance per class and dimension, drawn towards one '
+        'that is learned (our reading of one sentence of section 5, which says that it gained nothing).',
         group=MODEL,
-        choices=('euclidean', 'cosine', 'mahalanobis', 'diagonal'),
+        choices=('euclidean', 'unsquared', 'cosine', 'mahalanobis', 'diagonal'),
     )
     temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.', group=MODEL)
     prototypes_per_class: int = option(
@@ -343,7 +343,7 @@ class FewShotConfig(Config):
     pretrain: int = option(
         0,
         'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
-        f'for so many batches of {PRETRAINING_BATCH} images, with {config_flags_text(PRETRAINING)} and the same '
+        f'for so many batches of {PRETRAINING_BATCH} images, with {config_text(PRETRAINING)} and the same '
         'augmentations (--flip, --shift and others). Paper: 0.',
         group=TRAINING,
         minimum=0,
@@ -434,15 +434,15 @@ class ZeroShotConfig(Config):
     )
     unit_length: bool = option(True, 'Scale prototypes to unit length, as in the paper.', group=MODEL)
     center_inputs: bool = option(
-        True, 'Take the mean over the training classes away from features and attributes.', group=MODEL
+        True, 'Subtract the mean over the training classes from features and attributes.', group=MODEL
     )
     scale_inputs: bool = option(
         True, 'Divide features and attributes by their root mean square, one number for each of the two.', group=MODEL
     )
     image_start: float = option(
-        0.0, 'Initial weights of the map of images, times the usual deviation 1 / sqrt(inputs).', group=MODEL
+        0.0, 'Deviation of the initial weights of the map of images, in units of 1 / sqrt(inputs).', group=MODEL
     )
-    attribute_start: float = option(10.0, 'The same of the map of attributes.', group=MODEL)
+    attribute_start: float = option(10.0, 'The same for the map of attributes.', group=MODEL)
 
     def __post_init__(self):
         super().__post_init__()
@@ -487,7 +487,7 @@ def config_changes(recipe, values, beside):
     return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 
 
-def run_name_of_config(experiment, recipe, values):
+def name_of_config(experiment, recipe, values):
     """A name for the run of an identity that no run of another one has."""
     model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
     others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
@@ -495,6 +495,6 @@ def run_name_of_config(experiment, recipe, values):
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
 
 
-def differing_fields(config, saved):
+def config_differences(config, saved):
     """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
     return {name: (saved.get(name), now) for name, now in config_identity(config).items() if saved.get(name) != now}

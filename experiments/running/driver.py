@@ -16,10 +16,11 @@ from experiments.running.building import (
 )
 from experiments.running.config import Config
 from experiments.running.evaluating import evaluators
-from experiments.running.fitting import fit, fitting_optimizer, fresh_fit
+from experiments.running.fitting import fit_stage, fitting_optimizer, fresh_fit
+from experiments.running.hardware import describe_devices
 from experiments.running.illustrating import illustrate
 from experiments.running.job import connect_job
-from experiments.running.placement import describe_devices, devices_for, placed
+from experiments.running.placement import devices_for, placed
 from experiments.running.progress import phase
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, default_workdir, writing_workdir
@@ -43,7 +44,7 @@ class Experiment(NamedTuple):
     stand_in_episodes: int = 1000  # length of training on a stand-in, which need not be long to show that it works
 
 
-class Run(NamedTuple):
+class ExperimentRun(NamedTuple):
     """An experiment under way."""
 
     config: Config
@@ -68,7 +69,7 @@ def run_experiment(config, experiment):
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     _say(f'{describe_devices(devices)}; workdir {workdir.path}')
     workdir.write_json('classes.json', _class_names(data))
-    this = Run(config, experiment, data, task, devices, workdir)
+    this = ExperimentRun(config, experiment, data, task, devices, workdir)
     try:
         if config.weights:
             return _evaluate_run_of_weights(this)
@@ -76,14 +77,14 @@ def run_experiment(config, experiment):
             variables, episodes = _trained_earlier(this)
             return _evaluate_run(this, variables, episodes, whole=(workdir.path / 'results.json').exists())
         with StopSignals() as stop:
-            variables, episodes = train_in_stages(this, stop)
+            variables, episodes = _train_in_stages(this, stop)
         return _evaluate_run(this, variables, episodes)
     finally:
         if not (config.evaluate_only or config.weights):
             workdir.add_seconds(time.monotonic() - started)
 
 
-def train_in_stages(run, stop):
+def _train_in_stages(run, stop):
     """The stages of training -> (params, batch_stats), episodes that led to them.
 
     The search trains on the training classes and keeps the state with the lowest validation loss. With `retrain` only
@@ -98,7 +99,7 @@ def train_in_stages(run, stop):
     if not (config.retrain and episodes):
         training, validation = (placed(config, devices, split) for split in (data.train, data.validation))
         validate = evaluators(config, run.task, devices).validate
-        search = fit(
+        search = fit_stage(
             config, run.task, training, validation, validate=validate, stage='search', episodes=episodes, **options
         )
         if not config.retrain or config.evaluate_on == 'validation':
@@ -107,14 +108,14 @@ def train_in_stages(run, stop):
         episodes = found if config.retrain_length == 'best' else int(search.state.step) * config.episodes_per_step
         _say(f'lowest validation loss after {found} episodes; training anew on train+validation for {episodes}')
     training = placed(config, devices, *_known_splits(config, data))
-    return _last_of_stage(fit(config, run.task, training, stage='train', episodes=episodes, **options), config)
+    return _last_of_stage(fit_stage(config, run.task, training, stage='train', episodes=episodes, **options), config)
 
 
 def _pretrained_task(run, options):
     """The task with an encoder that has learned to tell all training classes apart."""
     config, task = build_pretraining(run.config, run.data, run.task.encoder)
     training = placed(config, run.devices, run.data.train)
-    state = fit(config, task, training, stage='pretrain', episodes=config.episodes, **options).state
+    state = fit_stage(config, task, training, stage='pretrain', episodes=config.episodes, **options).state
     return started_from(run.task, *jax.device_get((state.params['encoder'], state.batch_stats)))
 
 
@@ -160,7 +161,7 @@ def _evaluate_run(run, variables, episodes=None, *, whole=True, origin=None):
         written = ['results.json']
         if origin is None:
             with writing_workdir(workdir.path / 'weights.safetensors'):
-                save_trained_weights(run, variables, results)
+                save_experiment_weights(run, variables, results)
             written.append('weights.safetensors')
         if config.pictures == 'on':
             with phase('drawing pictures'):
@@ -180,7 +181,7 @@ def _evaluate_run_of_weights(run):
     return _evaluate_run(run, (params, weights.batch_stats), origin=origin)
 
 
-def save_trained_weights(run, variables, results):
+def save_experiment_weights(run, variables, results):
     """Everything that was learned, in a file of its own."""
     config, (params, batch_stats) = run.config, variables
     encoder = run.task.encoder

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.running.progress import Progress, phase
-from experiments.running.workdir import Metrics
+from experiments.running.workdir import WorkdirMetrics
 from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
@@ -21,7 +21,7 @@ OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sg
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
 
 
-class Best(NamedTuple):
+class _Best(NamedTuple):
     """The state with the least validation loss so far."""
 
     loss: Any  # float32 []
@@ -30,25 +30,25 @@ class Best(NamedTuple):
     batch_stats: Any
 
 
-class Fit(NamedTuple):
+class _Fit(NamedTuple):
     """All that a stage must know to go on: what a checkpoint holds."""
 
     state: TrainState
-    best: Best
+    best: _Best
 
 
-class Interrupted(Exception):
+class FittingInterrupted(Exception):
     """The user or the machine asked to stop; a checkpoint has been saved."""
 
 
-class Diverged(RuntimeError):
+class FittingDiverged(RuntimeError):
     """The loss is not a finite number any more."""
 
 
-def fit(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
-    """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long -> Fit.
+def fit_stage(config, task, dataset, validation=None, *, validate=None, stage, episodes, devices, workdir, stop):
+    """Train for some episodes (0: no limit), or until the loss on `validation` has not improved for long.
 
-    Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise Interrupted.
+    Goes on from the newest checkpoint of the stage. `stop()` says whether to save and raise FittingInterrupted.
     """
     per_step, patience = config.episodes_per_step, config.patience * config.validate_every
     init_key, episode_key = jax.random.split(jax.random.key(config.seed))
@@ -58,8 +58,8 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
         fresh = fresh_fit(task, optimizer, init_key)
         step, (state, best) = checkpoints.restore(fresh) or (0, fresh)
         state = place(state, devices)
-        saved, metrics = step, Metrics(workdir, stage, step * per_step)
-    advance = stepper(config, task.loss, optimizer, devices)
+        saved, metrics = step, WorkdirMetrics(workdir, stage, step * per_step)
+    advance = fitting_stepper(config, task.loss, optimizer, devices)
 
     feed = itertools.repeat(dataset)
     if not isinstance(dataset.items, jax.Array):
@@ -87,26 +87,26 @@ def fit(config, task, dataset, validation=None, *, validate=None, stage, episode
                     score = validate(*variables, validation)
                 metrics.write(step * per_step, 'validation', loss=score.loss, accuracy=score.accuracy / 100)
                 if score.loss < best.loss:
-                    best = Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
+                    best = _Best(jnp.float32(score.loss), jnp.int32(step), *jax.device_get(variables))
             bar.update(step * per_step, episodes or int(best.step) * per_step + patience)
             # Processes of one job must agree on when to stop, so they ask each other only now and then.
             asked = (jax.process_count() == 1 or due(config.log_every)) and stop()
             if asked or finished() or due(config.checkpoint_every):
                 _check_finite(state, stage, per_step, saved)
-                checkpoints.save(step, Fit(state, best))
+                checkpoints.save(step, _Fit(state, best))
                 saved = step
             if asked and not finished():
-                raise Interrupted(f'stopped at episode {step * per_step}; the same command goes on from there')
+                raise FittingInterrupted(f'stopped at episode {step * per_step}; the same command goes on from there')
     metrics.close()
     checkpoints.close()
-    return Fit(state, best)
+    return _Fit(state, best)
 
 
 def fresh_fit(task, optimizer, key):
     """Where a stage begins."""
     params, batch_stats = task.initialize(key)
-    best = Best(jnp.float32(jnp.inf), jnp.int32(0), params, batch_stats)
-    return Fit(create_state(params, batch_stats, optimizer), best)
+    best = _Best(jnp.float32(jnp.inf), jnp.int32(0), params, batch_stats)
+    return _Fit(create_state(params, batch_stats, optimizer), best)
 
 
 def fitting_schedule(config, episodes):
@@ -126,7 +126,7 @@ def fitting_optimizer(config, episodes):
     return optax.chain(*clip, optax.add_decayed_weights(config.weight_decay), steps)
 
 
-def stepper(config, loss, optimizer, devices):
+def fitting_stepper(config, loss, optimizer, devices):
     """A function that takes a state some steps further, as many at once as suits the platform."""
     per_step = config.episodes_per_step
     intervals = (config.log_every, config.validate_every, config.checkpoint_every)
@@ -157,8 +157,8 @@ def stepper(config, loss, optimizer, devices):
 def _check_finite(state, stage, per_step, saved):
     failed = int(state.failed_at)
     if failed >= 0:
-        raise Diverged(
-            f'the loss of episode {failed * per_step} is not finite; {"leave out" if stage == "pretrain" else "lower"} '
-            f'--{"pretrain" if stage == "pretrain" else "learning_rate"}. '
+        remedy = 'leave out --pretrain' if stage == 'pretrain' else 'lower --learning_rate'
+        raise FittingDiverged(
+            f'the loss of episode {failed * per_step} is not finite; {remedy}. '
             f'The last good checkpoint is that of episode {saved * per_step}'
         )

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jax
+
 
 def processor():
     """Name of this machine's processor and the number of its cores that this process may use."""
@@ -16,6 +18,11 @@ def processor():
         name = lines[0].split(':')[1].strip() if lines else name
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return f'{name}, {cores} core{"s" if cores > 1 else ""}'
+
+
+def describe_devices(devices):
+    fewer = ' (more could not share the work evenly)' if len(devices) < jax.device_count() else ''
+    return f'{len(devices)} of {jax.device_count()} {devices[0].platform} devices{fewer}'
 
 
 def commit(root=Path(__file__).parents[2]):

@@ -39,7 +39,7 @@ def illustrate(config, task, params, embedded, split, title, workdir):
 def illustrations(config, task, params, embedded, split, title, workdir):
     """Names and figures of what there is to see of a run: curves, an episode where there are images, mistakes."""
     from experiments.reporting.pictures import (
-        PicturedPredictions,
+        PicturedQueries,
         picture_of_curves,
         picture_of_episode,
         picture_of_mistakes,
@@ -50,12 +50,12 @@ def illustrations(config, task, params, embedded, split, title, workdir):
         names = tuple(split.names[number] for number in episode.classes)
         images = _illustrated_items(split.items, episode.query) if split.items.dtype == np.uint8 else None
         predicted = _illustrated_classes(task, params, embedded, episode)
-        return PicturedPredictions(episode.query_labels, predicted, names, images)
+        return PicturedQueries(episode.query_labels, predicted, names, images)
 
     if lines := workdir.metrics():
         yield 'curves', picture_of_curves(lines, f'{title}, {workdir.path.name}')
     if not isinstance(config, FewShotConfig):
-        yield 'mistakes', picture_of_mistakes(predictions(episode_of_every_item(embedded)), f'{title}, zero-shot')
+        yield 'mistakes', picture_of_mistakes(predictions(illustrated_episode(embedded)), f'{title}, zero-shot')
         return
     if split.items.dtype == np.uint8:
         way, shot = max(config.test_way), min(config.test_shot)
@@ -66,7 +66,7 @@ def illustrations(config, task, params, embedded, split, title, workdir):
     if task.embed is as_they_are:
         return  # what trains on its support set is made for episodes, not for all classes at once
     shot, query = max(config.test_shot), config.test_query
-    queries = predictions(episode_of_every_item(embedded, shot=shot, query=query))
+    queries = predictions(illustrated_episode(embedded, shot=shot, query=query))
     yield 'mistakes', picture_of_mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
 
 
@@ -82,7 +82,7 @@ def _illustrated_episode(config, embedded, *, way, shot):
     )
 
 
-def episode_of_every_item(embedded, *, shot=0, query=None):
+def illustrated_episode(embedded, *, shot=0, query=None):
     """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
     rng, size = np.random.default_rng(0), embedded.items.shape[1]
     chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]

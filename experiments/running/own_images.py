@@ -17,7 +17,7 @@ AT_ONCE = 32  # images in memory
 NAMED = 5  # files that are named before the others are only counted
 
 
-class EmbeddedOwnImages(NamedTuple):
+class _EmbeddedOwnImages(NamedTuple):
     """Image files and their embeddings; those that cannot be read are left out."""
 
     paths: tuple  # of N files
@@ -129,7 +129,7 @@ def embed_own_files(weights, found, *, label, ink='auto'):
         _warn(f'{len(skipped) - NAMED} more files are left out')
     paths, classes = (tuple(values[place] for place in places) for values in (found.paths, found.classes))
     embeddings = np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
-    return EmbeddedOwnImages(paths, classes, embeddings, tuple(skipped))
+    return _EmbeddedOwnImages(paths, classes, embeddings, tuple(skipped))
 
 
 def embed_own_classes(weights, found, *, flag, ink='auto'):

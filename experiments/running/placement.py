@@ -9,7 +9,7 @@ import numpy as np
 from experiments.running.config import ConfigError
 from protojax.devices import place, usable_devices
 from protojax.episodes import Dataset
-from protojax.hosted import JoinedItems
+from protojax.hosted import JoinedHostedItems
 
 BATCHED = ('nearest', 'ale', 'sje', 'clustering')  # models that learn from batches, which are drawn on the device
 
@@ -23,16 +23,11 @@ def devices_for(config):
         raise ConfigError(f'{error}; change --way, --shot, --query or --episodes_per_step') from error
 
 
-def describe_devices(devices):
-    fewer = ' (more could not share the work evenly)' if len(devices) < jax.device_count() else ''
-    return f'{len(devices)} of {jax.device_count()} {devices[0].platform} devices{fewer}'
-
-
 def placed(config, devices, *splits):
     """Splits as one data set, their classes one after the other, on the devices or on the host."""
     counts = np.concatenate([split.counts for split in splits])
     attributes = None if splits[0].attributes is None else np.concatenate([split.attributes for split in splits])
-    items = splits[0].items if len(splits) == 1 else JoinedItems([split.items for split in splits])
+    items = splits[0].items if len(splits) == 1 else JoinedHostedItems([split.items for split in splits])
     size = math.prod(items.shape) * items.dtype.itemsize
     if config.placement == 'host' or (config.placement == 'auto' and size > _device_memory() / 2):
         if getattr(config, 'pretrain', 0) or getattr(config, 'model', '') in BATCHED:

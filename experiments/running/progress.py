@@ -21,7 +21,7 @@ BAR_SECONDS, LINE_SECONDS = 0.2, 30  # at least, between two states that are sho
 STILL_SECONDS = 1  # on a terminal, after which a state is shown again
 
 
-class ProgressLines:
+class _ProgressLines:
     """A stream on which each state of a bar is a line."""
 
     def __init__(self, stream):
@@ -29,7 +29,7 @@ class ProgressLines:
         self.flush = stream.flush
 
 
-class ProgressBar(tqdm):
+class _ProgressBar(tqdm):
     """A bar, or lines where the stream is no terminal, with the seconds since `began` where that is a time."""
 
     monitor_interval = 0  # tqdm's own thread looks after the rate alone
@@ -39,7 +39,7 @@ class ProgressBar(tqdm):
         self.began = self.shown = time.time()
         self.ended = threading.Event()
         super().__init__(
-            file=self.stream if self.terminal else ProgressLines(self.stream),
+            file=self.stream if self.terminal else _ProgressLines(self.stream),
             bar_format=bar if self.terminal else line,
             mininterval=BAR_SECONDS if self.terminal else LINE_SECONDS,
             **options,
@@ -82,7 +82,7 @@ class Progress:
         if done and not quiet:
             print(f'{label}: resuming at episode {done}', file=stream or sys.stderr)
         self.note, self._seen, self._named = '', None, {'compiling'}
-        self._bar = ProgressBar(
+        self._bar = _ProgressBar(
             stream,
             bar=BAR,
             line=LINE,
@@ -142,7 +142,7 @@ def phase(text, stream=None):
 
     Gives a function that may be told the share that is done, from 0 to 1.
     """
-    bar = ProgressBar(stream, bar=PHASE, line=PHASE, desc=text, leave=False, disable=jax.process_index() > 0)
+    bar = _ProgressBar(stream, bar=PHASE, line=PHASE, desc=text, leave=False, disable=jax.process_index() > 0)
 
     def tell(share):
         bar.n = share

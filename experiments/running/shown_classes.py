@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.reporting.maps import EmbeddedClasses
+from experiments.reporting.drawing import DrawnClasses
 from experiments.running.config import ConfigError
 from experiments.running.driver import run_experiment
 from experiments.running.own_images import find_own_classes, load_weights_for_own_images, weights_for_own_images
@@ -23,7 +23,7 @@ LEAST_CLASSES, LEAST_ITEMS = 3, 6
 
 
 def shown_classes(config):
-    """Classes of images as a FiguresConfig says, and what they are -> EmbeddedClasses, title."""
+    """Classes of images as a FiguresConfig says, and what they are -> DrawnClasses, title."""
     name = config.weights or 'omniglot-60way-1shot'
     if config.folder:
         found = find_own_classes(config.folder, 'folder')
@@ -46,7 +46,7 @@ def shown_classes(config):
         for start in range(0, len(items), ITEMS_AT_ONCE):
             parts.append(np.asarray(weights.embed(items[start : start + ITEMS_AT_ONCE])))
             tell(start / len(items))
-    return EmbeddedClasses(np.concatenate(parts), labels, names, items), f'{title}, embedded by {Path(name).stem}'
+    return DrawnClasses(np.concatenate(parts), labels, names, items), f'{title}, embedded by {Path(name).stem}'
 
 
 def _shown_test_classes(config):
@@ -70,7 +70,7 @@ def _shown_test_classes(config):
 
 
 def shown_birds(config, experiment):
-    """Test classes of CUB, their prototypes from attributes, and what they are -> EmbeddedClasses, [classes, D], title.
+    """Test classes of CUB, their prototypes from attributes, and what they are -> DrawnClasses, [classes, D], title.
 
     Without --weights they are those of the run that experiments.cub does with the same data, which is done where it has
     not been done yet.
@@ -90,4 +90,4 @@ def shown_birds(config, experiment):
     prototypes, _ = encode(weights.attribute_encoder, weights.classifier, {}, split.attributes)
     items = np.concatenate([own[:count] for own, count in zip(split.items, split.counts, strict=True)])
     labels = np.repeat(np.arange(len(split.names)), split.counts)
-    return EmbeddedClasses(np.asarray(weights.embed(items)), labels, split.names), np.asarray(prototypes), data.title
+    return DrawnClasses(np.asarray(weights.embed(items)), labels, split.names), np.asarray(prototypes), data.title

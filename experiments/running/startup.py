@@ -12,7 +12,7 @@ from absl import logging
 import protojax
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import Experiment, run_experiment
-from experiments.running.fitting import Diverged, Interrupted
+from experiments.running.fitting import FittingDiverged, FittingInterrupted
 from experiments.running.flags import config_from_flags, define_flags, flags_help, message_with_flags, start_with_flags
 from experiments.running.job import join_job, leave_job
 from experiments.running.progress import show_above_progress
@@ -23,7 +23,7 @@ from protojax.errors import CheckpointError, DataError, WeightsError, first_line
 __all__ = ['Experiment', 'FewShotConfig', 'ZeroShotConfig', 'launch']
 
 LIBRARY = Path(protojax.__file__).parent
-ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, Diverged)
+ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, FittingDiverged)
 
 
 def launch(experiment):
@@ -32,10 +32,10 @@ def launch(experiment):
         print(flags_help(sys.modules['__main__'].__doc__, experiment.recipe))
         return
     define_flags(experiment.recipe)
-    start_with_flags(lambda argv: main(argv, experiment))
+    start_with_flags(lambda argv: _main(argv, experiment))
 
 
-class StartupLog(python_logging.Handler):
+class _StartupLog(python_logging.Handler):
     """Lines of the log that look like our own, 'warning: ...', without those that libraries write about their work."""
 
     def filter(self, record):
@@ -46,10 +46,10 @@ class StartupLog(python_logging.Handler):
         show_above_progress(f'{level}{record.getMessage()}')
 
 
-LOG = StartupLog()
+LOG = _StartupLog()
 
 
-def main(argv, experiment):
+def _main(argv, experiment):
     """Exit code 0, or a one-line error and another code."""
     try:
         if len(argv) > 1:
@@ -59,7 +59,7 @@ def main(argv, experiment):
         set_compilation_cache(config)
         join_job(config)
         run_experiment(config, experiment)
-    except Interrupted as interruption:
+    except FittingInterrupted as interruption:
         print(f'\n{interruption}:\n  {_command_line()}', file=sys.stderr)
         return 128 + signal.SIGINT
     except KeyboardInterrupt:  # before training or after it, or for the second time

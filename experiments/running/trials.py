@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.running.config import ConfigError, differing_fields
+from experiments.running.config import ConfigError, config_differences
 from experiments.running.flags import parse_flags
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
@@ -35,7 +35,7 @@ def check_trial(trial):
     """Raise where the workdir of a trial belongs to another configuration."""
     path = trial.workdir / 'config.json'
     try:
-        differing = differing_fields(trial.config, json.loads(read_workdir_file(path))) if path.exists() else {}
+        differing = config_differences(trial.config, json.loads(read_workdir_file(path))) if path.exists() else {}
     except Exception as error:  # damage takes many forms
         raise ConfigError(f'{path} is damaged ({first_line(error)}); restore it or choose another --runs') from error
     if differing:

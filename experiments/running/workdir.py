@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.running.config import config_identity, config_to_json, differing_fields, run_name_of_config
+from experiments.running.config import config_differences, config_identity, config_to_json, name_of_config
 from experiments.running.hardware import commit, processor
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
@@ -119,7 +119,7 @@ class Workdir:
         now = {**config_to_json(config), 'dataset': dataset}
         if saved is None:
             return write_whole(self.path / 'config.json', json.dumps(now, indent=2) + '\n')
-        differing = differing_fields(config, saved)
+        differing = config_differences(config, saved)
         if saved.get('dataset') != dataset:
             differing['dataset'] = (saved.get('dataset'), dataset)
         if differing:
@@ -127,7 +127,7 @@ class Workdir:
             raise WorkdirError(f'{self.path} belongs to another configuration: {shown}; choose another --workdir')
 
 
-class Metrics:
+class WorkdirMetrics:
     """Metrics of one stage as JSON lines and TensorBoard events, taken up again at the episode of a checkpoint."""
 
     def __init__(self, workdir, stage, episode):
@@ -178,7 +178,7 @@ def default_workdir(config, experiment, data):
         return f'runs/evaluation-of-{name}'
     kind = 'synthetic-not-' if data.synthetic else ''
     recipe = dataclasses.replace(experiment.recipe, data=config.data)  # the name says which data there are
-    return f'runs/{kind}{run_name_of_config(experiment.name, recipe, config_identity(config))}'
+    return f'runs/{kind}{name_of_config(experiment.name, recipe, config_identity(config))}'
 
 
 @contextlib.contextmanager

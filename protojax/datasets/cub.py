@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 
 from protojax.datasets import Data
 from protojax.datasets.formats import reading_format
-from protojax.datasets.preparing import Builder, Paths, load_prepared, prepared_or_synthetic
+from protojax.datasets.preparing import Paths, PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources import cub_forms as cub_sources
 from protojax.datasets.sources.cub_forms import read_cub_form
@@ -49,7 +49,7 @@ def _fetch_cub(root: pathlib.Path) -> Paths:
     raise Missing(f'CUB features are not prepared in {root} and have no public address; give yours as `source`')
 
 
-class CubFeatures(Builder):
+class CubFeatures(PreparedBuilder):
     """One record per class."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -67,7 +67,7 @@ class CubFeatures(Builder):
         self.shape = None
         return {split: self._generate_examples(source, names) for split, names in source.division.items()}
 
-    def _generate_examples(self, source: cub_sources.Birds, names: list[str]) -> Iterator[tuple[str, dict]]:
+    def _generate_examples(self, source: cub_sources.CubForm, names: list[str]) -> Iterator[tuple[str, dict]]:
         for name in names:
             where = f'{self.source[0]}: class {name!r}'
             with reading_format(where, 'cannot be read'):

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from protojax.datasets import Data
-from protojax.datasets.preparing import Builder, Paths, load_prepared, prepared_or_synthetic
+from protojax.datasets.preparing import Paths, PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.datasets.sources.miniimagenet_forms import Classes
@@ -54,7 +54,7 @@ def _fetch_miniimagenet(root: pathlib.Path) -> Paths:
     raise Missing(f'miniImageNet is not prepared in {root} and has no public address; give yours as `source`')
 
 
-class MiniImageNet(Builder):
+class MiniImageNet(PreparedBuilder):
     """One record per class."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -63,7 +63,7 @@ class MiniImageNet(Builder):
     def download_and_prepare(self, **kwargs):
         """As of every builder; the source is opened once and stays open until the last image is read."""
         with open_miniimagenet_files(self.source[0]) as (self.classes, place):
-            check_miniimagenet_classes(self.classes, self.source[0])
+            _check_miniimagenet_classes(self.classes, self.source[0])
             announce(f'miniImageNet: {", ".join(map(_describe_split, self.classes, self.classes.values()))}; {place}')
             super().download_and_prepare(**kwargs)
         self.classes = {}  # let go of the source's memory, before the records are read
@@ -76,7 +76,7 @@ class MiniImageNet(Builder):
             yield name, {'name': name, 'items': own.images()}
 
 
-def check_miniimagenet_classes(splits: dict[str, Classes], source) -> None:
+def _check_miniimagenet_classes(splits: dict[str, Classes], source) -> None:
     """A class lies in one split, and a split has all its classes: results on others are not comparable."""
     owner = {}
     for split, classes in splits.items():

@@ -13,7 +13,7 @@ from PIL import Image
 
 from protojax.datasets import Data, Split
 from protojax.datasets.formats.pictures import read_picture
-from protojax.datasets.preparing import Builder, load_prepared, prepared_or_synthetic
+from protojax.datasets.preparing import PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
 from protojax.datasets.sources.downloads import RemoteFile, download
 from protojax.datasets.sources.files import Files, open_files
@@ -72,7 +72,7 @@ def load_omniglot(
         raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
     load_real = functools.partial(_real_omniglot, source, data_dir, resize)
     found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
-    return found._replace(**{name: rotated(getattr(found, name)) for name in SPLITS}) if rotations else found
+    return found._replace(**{name: rotated_characters(getattr(found, name)) for name in SPLITS}) if rotations else found
 
 
 def _real_omniglot(source, data_dir, resize: str) -> Data:
@@ -87,21 +87,21 @@ def _real_omniglot(source, data_dir, resize: str) -> Data:
     return Data('Omniglot', False, **splits)
 
 
-def rotated(split: Split) -> Split:
+def rotated_characters(split: Split) -> Split:
     """Each class four times, turned counter-clockwise: [L, I, H, W, C] -> [4 L, I, H, W, C]."""
     turned = np.stack([np.rot90(split.items, turns, (2, 3)) for turns in range(4)], 1)
     names = tuple(f'{name}/rot{90 * turns:03}' for name in split.names for turns in range(4))
     return Split(turned.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names)
 
 
-class OmniglotCharacter(NamedTuple):
+class _OmniglotCharacter(NamedTuple):
     """Where the drawings of a character are."""
 
     path: pathlib.Path  # a folder or an archive
     files: list[str]
 
 
-class OmniglotCharacters(Builder):
+class OmniglotCharacters(PreparedBuilder):
     """One record per character, unlike TFDS's own omniglot with one per drawing."""
 
     VERSION = tfds.core.Version('1.0.0')
@@ -117,7 +117,7 @@ class OmniglotCharacters(Builder):
             splits[split_of_character(name)][name] = found[name]
         return {split: self._generate_examples(characters) for split, characters in splits.items()}
 
-    def _generate_examples(self, characters: Mapping[str, OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
+    def _generate_examples(self, characters: Mapping[str, _OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
         for path in self.source:
             with open_files(path) as files:
                 for name, character in characters.items():
@@ -160,7 +160,7 @@ def _find_omniglot_halves(source: pathlib.Path) -> list[pathlib.Path]:
     return [source if source in paths else paths[0] for paths in places]
 
 
-def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, OmniglotCharacter]:
+def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, _OmniglotCharacter]:
     """The characters below paths by name; all else, such as notes and hidden files, is passed over."""
     found = {}
     for path in paths:
@@ -168,14 +168,14 @@ def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, OmniglotChar
             for file in files.names:
                 name = '/'.join(file.split('/')[-3:-1])
                 if CHARACTER.fullmatch(name) and file.lower().endswith('.png'):
-                    character = found.setdefault(name, OmniglotCharacter(path, []))
+                    character = found.setdefault(name, _OmniglotCharacter(path, []))
                     if character.path == path:  # not a copy in another archive
                         character.files.append(file)
     return found
 
 
 def _check_omniglot_completeness(
-    found: Mapping[str, OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
+    found: Mapping[str, _OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
 ) -> None:
     """DataError if a character is missing; a line if drawings are."""
     missing = [name for name in expected_characters(alphabets) if name not in found]

@@ -31,7 +31,7 @@ Paths = Sequence[pathlib.Path]
 Fetch = Callable[[pathlib.Path], Paths]  # brings files into a folder, or raises Missing
 
 
-class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class PreparedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Base of the builders: one record per class with its name and FEATURES, `items` [m, ...] among them."""
 
     FEATURES: dict[str, tfds.features.FeatureConnector]
@@ -46,7 +46,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return tfds.core.DatasetInfo(builder=self, features=features)
 
 
-Make = Callable[..., Builder]  # of data_dir and source
+Make = Callable[..., PreparedBuilder]  # of data_dir and source
 
 
 def prepared_or_synthetic(data: str, *, real: Callable[[], Data], synthetic: Callable[[], Data]) -> Data:

@@ -24,14 +24,14 @@ from jax import lax
 EPSILON = 1e-5  # as in the official code
 
 
-class Statistics(NamedTuple):
+class BlockStatistics(NamedTuple):
     """Mean and variance of the convolution's output over a batch, per filter."""
 
     mean: jax.Array  # [F]
     var: jax.Array  # [F]
 
 
-class Steps(NamedTuple):
+class BlockSteps(NamedTuple):
     """The steps of a block that have more than one implementation; PLAIN holds those of this module."""
 
     patch_moments: Callable  # x -> mean [9 C] and second moment [9 C, 9 C] of its 3x3 patches
@@ -41,16 +41,16 @@ class Steps(NamedTuple):
 
 
 def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
-    """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], Statistics.
+    """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], BlockStatistics.
 
     With `axis_name` the batch is spread over the devices of that axis and the statistics are those of all of it.
     """
     steps = steps or PLAIN
     if 9 * x.shape[-1] < kernel.shape[-1]:
-        statistics = statistics_of_patches(*steps.patch_moments(x), kernel, axis_name=axis_name)
-        return steps.convolve_pool_relu(x, *fold(kernel, scale, bias, statistics)), statistics
+        statistics = _statistics_of_patches(*steps.patch_moments(x), kernel, axis_name=axis_name)
+        return steps.convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics)), statistics
     sign = jnp.where(scale < 0, -1, 1).astype(scale.dtype)
-    pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * per_filter(sign))
+    pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * _per_filter(sign))
     statistics = _statistics(mean, mean_square, axis_name)
     multiplier = scale * sign * lax.rsqrt(statistics.var + EPSILON)
     activations = steps.scale_shift_relu(pooled, multiplier, bias - statistics.mean * multiplier)
@@ -59,24 +59,24 @@ def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
 
 def fixed_block(x, kernel, scale, bias, statistics, *, steps=None):
     """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    return (steps or PLAIN).convolve_pool_relu(x, *fold(kernel, scale, bias, statistics))
+    return (steps or PLAIN).convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics))
 
 
-def convolve_and_pool(x, kernel):
+def _convolve_and_pool(x, kernel):
     """Pooled convolution in the type of x, and the mean of its output and of the output's square."""
     y = convolution(x, kernel)
     return max_pool(y).astype(x.dtype), jnp.mean(y, (0, 1, 2)), jnp.mean(y * y, (0, 1, 2))
 
 
-def scale_shift_relu(pooled, multiplier, shift):
+def _scale_shift_relu(pooled, multiplier, shift):
     """relu(pooled * multiplier + shift) in the type of pooled: [N, H, W, F], [F], [F] -> [N, H, W, F]."""
-    scaled = pooled.astype(multiplier.dtype) * per_filter(multiplier)
-    return jax.nn.relu(scaled + per_filter(shift)).astype(pooled.dtype)
+    scaled = pooled.astype(multiplier.dtype) * _per_filter(multiplier)
+    return jax.nn.relu(scaled + _per_filter(shift)).astype(pooled.dtype)
 
 
-def convolve_pool_relu(x, kernel, bias):
+def _convolve_pool_relu(x, kernel, bias):
     """relu(max_pool(convolution(x, kernel)) + bias) in the type of x: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    return jax.nn.relu(max_pool(convolution(x, kernel)) + per_filter(bias)).astype(x.dtype)
+    return jax.nn.relu(max_pool(convolution(x, kernel)) + _per_filter(bias)).astype(x.dtype)
 
 
 def convolution(x, kernel):
@@ -96,18 +96,18 @@ def max_pool(x):
     return windows.max((2, 4))
 
 
-def fold(kernel, scale, bias, statistics):
+def _fold(kernel, scale, bias, statistics):
     """Kernel and bias of the convolution that contains the normalisation: [3, 3, C, F], [F]."""
     multiplier = scale * lax.rsqrt(statistics.var + EPSILON)
-    return kernel * per_filter(multiplier), bias - statistics.mean * multiplier
+    return kernel * _per_filter(multiplier), bias - statistics.mean * multiplier
 
 
-def per_filter(vector):
+def _per_filter(vector):
     """One value per filter, to be combined with images or kernels: [F] -> [1, 1, 1, F]."""
     return vector.reshape(1, 1, 1, -1)
 
 
-def patch_moments(x):
+def _patch_moments(x):
     """Mean and second moment of all 3x3 patches, in float32 or better: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     _, h, w, c = x.shape
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -117,8 +117,8 @@ def patch_moments(x):
     return patches.mean(1), patches @ patches.T / patches.shape[1]
 
 
-def statistics_of_patches(mean, second_moment, kernel, *, axis_name=None):
-    """Statistics of a convolution from the moments of its input's patches: [9 C], [9 C, 9 C] -> Statistics."""
+def _statistics_of_patches(mean, second_moment, kernel, *, axis_name=None):
+    """Statistics of a convolution from the moments of its input's patches: [9 C], [9 C, 9 C] -> BlockStatistics."""
     weights = kernel.reshape(-1, kernel.shape[-1])
     return _statistics(mean @ weights, jnp.sum(weights * (second_moment @ weights), 0), axis_name)
 
@@ -126,7 +126,7 @@ def statistics_of_patches(mean, second_moment, kernel, *, axis_name=None):
 def _statistics(mean, mean_square, axis_name):
     if axis_name is not None:
         mean, mean_square = lax.pmean((mean, mean_square), axis_name)
-    return Statistics(mean, jnp.maximum(mean_square - mean * mean, 0))  # rounding may go below zero
+    return BlockStatistics(mean, jnp.maximum(mean_square - mean * mean, 0))  # rounding may go below zero
 
 
-PLAIN = Steps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
+PLAIN = BlockSteps(_patch_moments, _convolve_and_pool, _scale_shift_relu, _convolve_pool_relu)

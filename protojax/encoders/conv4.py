@@ -46,7 +46,7 @@ class ConvBlock(nn.Module):
 
         steps = cpu.steps(x, kernel) if self.kernels else block.PLAIN
         if not train:
-            statistics = block.Statistics(mean.value, var.value)
+            statistics = block.BlockStatistics(mean.value, var.value)
             return block.fixed_block(x, kernel, scale, bias, statistics, steps=steps)
         x, batch = block.batch_block(x, kernel, scale, bias, axis_name=axis_name, steps=steps)
         if not self.is_initializing():

@@ -11,14 +11,28 @@ import pytest
 import quick_compiler
 
 from experiments.benchmark import contenders, textbook
-from experiments.benchmark.__main__ import benchmarked_code, earlier_sections, run_benchmark
+from experiments.benchmark.__main__ import run_benchmark
 from experiments.benchmark.contenders import contender_dataset, contender_task
 from experiments.benchmark.measuring import Measurement
-from experiments.benchmark.plan import PlannedEntry, plan_evaluation, plan_matmuls, plan_training
-from experiments.benchmark.report import COLUMNS, MOST_SWING, report_for_readme, section_report, section_summary
+from experiments.benchmark.plan import (
+    PlannedContender,
+    PlannedEntry,
+    plan_evaluation_section,
+    plan_matmuls,
+    plan_training_section,
+)
+from experiments.benchmark.report import (
+    COLUMNS,
+    MOST_SWING,
+    earlier_sections,
+    report_for_readme,
+    reported_code,
+    section_report,
+    section_summary,
+)
 from experiments.benchmark.textbook import start_textbook, textbook_loss
-from experiments.benchmark.workers import Contender, Worker, WorkerError
-from experiments.benchmark.workloads import MINIIMAGENET, OMNIGLOT, Workload, training_flops
+from experiments.benchmark.workers import Worker, WorkerError
+from experiments.benchmark.workloads import MINIIMAGENET, OMNIGLOT, Workload
 
 TINY = Workload(way=4, shot=2, query=2, image=(20, 20, 1), classes=6, items=5, episodes=20)
 SIZES = {'way': TINY.way, 'shot': TINY.shot, 'query': TINY.query}
@@ -28,8 +42,8 @@ HAS_TORCH = importlib.util.find_spec('torch') is not None
 
 
 def test_operations_of_a_step_are_those_of_its_convolutions():
-    assert round(training_flops(OMNIGLOT) / 1e9, 1) == 20.9
-    assert round(training_flops(MINIIMAGENET) / 1e9) == 223
+    assert round(OMNIGLOT.training_flops / 1e9, 1) == 20.9
+    assert round(MINIIMAGENET.training_flops / 1e9) == 223
 
 
 def blocks_of(params):
@@ -117,8 +131,8 @@ def test_pytorch_draws_different_images_of_different_classes():
 
 def test_a_run_reports_everything_and_leaves_out_who_fails(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())  # one device compiles quicker
-    section = plan_training('tiny', 'Tiny training', TINY)
-    wrong = PlannedEntry(Contender('wrong', 'workloads', 'no_such_function', ()))
+    section = plan_training_section('tiny', 'Tiny training', TINY)
+    wrong = PlannedEntry(PlannedContender('wrong', 'workloads', 'no_such_function', ()))
     section = section._replace(entries=(section.entries[0], wrong), fits_memory=False)
     yardsticks = plan_matmuls(64)[:1]
     run_benchmark([section], yardsticks, tmp_path / 'figures.json', rounds=2, seconds=0.01, code={'commit': 'abc'})
@@ -140,7 +154,7 @@ def evaluated(turns):
     """A section whose contenders took some multiples of these seconds in their rounds."""
     seconds = {'protojax': 2.0, 'PyTorch NCHW, each episode embedded (scaled)': 0.5, 'matmul in JAX': 1.0}
     measured = {name: Measurement(9.0, [value * t for t in turns], 2**20) for name, value in seconds.items()}
-    return section_summary(plan_evaluation('evaluation', TINY), plan_matmuls(100), measured, None, {})
+    return section_summary(plan_evaluation_section('evaluation', TINY), plan_matmuls(100), measured, None, {})
 
 
 def test_seconds_are_scaled_to_the_unit_and_compared_with_the_first():
@@ -163,7 +177,7 @@ def test_an_uneven_machine_gives_no_ratios():
 
 def test_figures_name_the_code_and_no_path(monkeypatch):
     monkeypatch.setattr('sys.argv', ['x', '--quick', '--output=/a/b.json', f'--baseline={ROOT}'])
-    code = benchmarked_code(str(ROOT))
+    code = reported_code(str(ROOT))
     assert code['command'] == 'python -m experiments.benchmark --quick --baseline=PATH'
     assert code['commit'] == code['baseline']
     assert str(ROOT) not in json.dumps(code)
@@ -187,8 +201,8 @@ def test_a_contender_has_its_own_environment_and_another_checkout(tmp_path):
     (package / 'contenders.py').write_text(
         'import os\ndef training(workload, *, kernels):\n    return lambda steps: (workload.way, os.environ["COLOUR"])'
     )
-    contender = Contender(
-        'other', 'contenders', 'training', (TINY,), {'kernels': True}, {'COLOUR': 'red'}, str(tmp_path)
+    contender = PlannedContender(
+        'other', 'contenders', 'training_contender', (TINY,), {'kernels': True}, {'COLOUR': 'red'}, str(tmp_path)
     )
     worker = Worker(contender)
     assert worker.run(1).value == (TINY.way, 'red')
@@ -233,7 +247,7 @@ def test_readme_shows_the_published_figures():
 
 
 def test_a_process_that_ends_is_not_waited_for():
-    worker = Worker(Contender('built, never run', 'plan', 'plan_sections', ()))
+    worker = Worker(PlannedContender('built, never run', 'plan', 'plan_sections', ()))
     worker._process.kill()
     with pytest.raises(WorkerError, match='its process ended with code -9'):
         worker.run(1)
@@ -250,16 +264,16 @@ def test_time_between_programs_is_idle():
 
     events = [Event(0, 10), Event(5, 40), Event(60, 100), Event(40, 60, 'something else')]
     profile = Holder(planes=[Holder(lines=[Holder(events=events)])])
-    assert contenders.idle_share(profile) == 0.2
-    assert contenders.idle_share(Holder(planes=[])) is None
+    assert contenders.contender_idle_share(profile) == 0.2
+    assert contenders.contender_idle_share(Holder(planes=[])) is None
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason='PyTorch is not installed')
 def test_pytorch_trains_in_bfloat16_and_evaluates_stored_embeddings():
     from experiments.benchmark import torch_contenders
 
-    torch_contenders.training(TINY, layout='channels_last', autocast=True)(1)
-    assert 0 <= torch_contenders.stored_evaluation(TINY, layout='channels_last', batch=7)(1) <= 1
+    torch_contenders.torch_training(TINY, layout='channels_last', autocast=True)(1)
+    assert 0 <= torch_contenders.torch_stored_evaluation(TINY, layout='channels_last', batch=7)(1) <= 1
 
 
 @pytest.mark.parametrize('placement', ['host', 'file'])
@@ -272,11 +286,11 @@ def test_protojax_trains_from_the_host(placement, monkeypatch):
         return state
 
     monkeypatch.setattr(contenders, 'parallelize', lambda *_, **__: step)
-    contenders.training(TINY, kernels=False, placement=placement)(2)
+    contenders.training_contender(TINY, kernels=False, placement=placement)(2)
     assert [drawn.items.shape for drawn in seen] == 2 * [(TINY.way, TINY.shot + TINY.query, *TINY.image)]
     assert any(drawn.items.any() for drawn in seen) == (placement == 'host')
 
 
 def test_protojax_and_textbook_flax_evaluate_noise():
-    assert 0 < contenders.evaluation(TINY, kernels=False)(1) < 100
-    assert 0 < textbook.evaluation(TINY)(2) < 100
+    assert 0 < contenders.evaluation_contender(TINY, kernels=False)(1) < 100
+    assert 0 < textbook.textbook_evaluation(TINY)(2) < 100

@@ -45,7 +45,7 @@ def classes(tmp_path_factory, weights, drawings):
     path = tmp_path_factory.mktemp('classes') / 'c.safetensors'
     support = weights.embed(drawings[:, :3].reshape(-1, 28, 28, 1))
     known = protojax.known_classes(support, np.repeat(np.arange(5), 3), 'abcde')
-    known = protojax.calibrated(known, support, np.repeat(np.arange(5), 3))
+    known = protojax.calibrated_known_classes(known, support, np.repeat(np.arange(5), 3))
     protojax.save_classes(path, known, encoder=weights.description['digest'])
     return path
 
@@ -60,7 +60,9 @@ def test_onnxruntime_computes_the_same(tmp_path, weights, classes, drawings, num
     session = onnxruntime.InferenceSession(str(file), providers=['CPUExecutionProvider'])
     (found,) = session.run(['probabilities'], {'images': queries})
     known = protojax.load_classes(classes)
-    np.testing.assert_allclose(found, protojax.predict(known, weights.embed(queries)).probabilities, atol=1e-4)
+    np.testing.assert_allclose(
+        found, protojax.predict_known_classes(known, weights.embed(queries)).probabilities, atol=1e-4
+    )
     assert json.loads(session.get_modelmeta().custom_metadata_map['classes']) == list('abcde')
     assert json.loads(file.with_name(f'{file.name}.json').read_text())['classes'] == list('abcde')
     assert file.stat().st_size < 1e6
@@ -78,7 +80,7 @@ def test_stablehlo_runs_without_protojax(tmp_path, weights, classes, drawings, w
     assert ended.returncode == 0, ended.stderr
     expected = embeddings = weights.embed(queries)
     if with_classes:
-        expected = protojax.predict(protojax.load_classes(classes), embeddings).probabilities
+        expected = protojax.predict_known_classes(protojax.load_classes(classes), embeddings).probabilities
     np.testing.assert_allclose(np.load(tmp_path / 'out.npy'), expected, atol=1e-4)
 
 

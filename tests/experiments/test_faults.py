@@ -17,12 +17,12 @@ import tiny
 
 from experiments.faults.comparing import compare_workdirs
 from experiments.faults.kills import kill_repeatedly, unfinished_when_killed
-from experiments.faults.others import damaged_metrics, failed_in_one_line
-from experiments.faults.runs import command_of_run, data_dir_of_run, finish_run, start_run
+from experiments.faults.others import FAULTS, failed_in_one_line
+from experiments.faults.small_run import finish_small_run, small_run_command, small_run_data_dir, start_small_run
 from experiments.running import driver
 from experiments.running.driver import run_experiment
-from experiments.running.fitting import Diverged, fitting_optimizer, fresh_fit
-from experiments.running.workdir import Metrics, WorkdirError
+from experiments.running.fitting import FittingDiverged, fitting_optimizer, fresh_fit
+from experiments.running.workdir import WorkdirError, WorkdirMetrics
 from protojax.checkpoints import Checkpoints
 from protojax.errors import CheckpointError
 
@@ -49,7 +49,7 @@ def one_device():
 def peace(command, tmp_path_factory):
     """The workdir of such a run that nothing happened to."""
     workdir = tmp_path_factory.mktemp('peace')
-    finish_run(command, workdir)
+    finish_small_run(command, workdir)
     return workdir
 
 
@@ -106,7 +106,7 @@ def test_killed_at_awkward_moments(command, peace, tmp_path):
         assert ended.returncode == -signal.SIGKILL, (moment, ended.stderr)
         if 'save' in moment:
             assert unfinished_when_killed(tmp_path), moment
-    finish_run(command, tmp_path)
+    finish_small_run(command, tmp_path)
     assert not compare_workdirs(peace, tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch)
     """Two of the moments of experiments.faults, which has more time."""
     monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     moments = ('preparing data', 'drawing pictures')
-    command, data_dir = command_of_run(tmp_path), data_dir_of_run(tmp_path)
+    command, data_dir = small_run_command(tmp_path), small_run_data_dir(tmp_path)
     outcomes = list(kill_repeatedly(command, tmp_path, kills=2, seed=1, data_dir=data_dir, moments=moments))
     assert outcomes == [('preparing data', 0, []), ('drawing pictures', 0, []), ('end', 0, [])]
 
@@ -122,8 +122,11 @@ def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch)
 def test_another_fault_that_experiments_faults_tries(command, peace, tmp_path):
     """One of them; all the others are in tests here or of jobs."""
     shutil.copytree(peace, tmp_path / 'peace')
-    assert damaged_metrics(command, tmp_path) == []
-    assert failed_in_one_line(start_run(command, tmp_path / 'peace', '--way=3'), tmp_path / 'peace', 'other words')
+    _, damage_metrics = FAULTS['broken line in metrics.jsonl']
+    assert damage_metrics(command, tmp_path) == []
+    assert failed_in_one_line(
+        start_small_run(command, tmp_path / 'peace', '--way=3'), tmp_path / 'peace', 'other words'
+    )
 
 
 def test_differences_are_seen(peace, tmp_path):
@@ -154,7 +157,7 @@ def test_stopped_by_a_signal_while_another_run_is_refused(command, peace, tmp_pa
     assert first.returncode > 0
     assert 'stopped at episode' in errors
     assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
-    finish_run(command, tmp_path)
+    finish_small_run(command, tmp_path)
     assert not compare_workdirs(peace, tmp_path)
 
 
@@ -211,7 +214,7 @@ def test_disk_full_during_a_save(command, peace, tmp_path):
     line = one_line(run(command, workdir, file_size=8000))  # metrics fit, the description of a checkpoint does not
     assert 'cannot save step 4 in' in line and 'File too large' in line
     assert sorted((workdir / 'search').iterdir()) == before
-    finish_run(command, workdir)
+    finish_small_run(command, workdir)
     assert not compare_workdirs(peace, workdir)
 
 
@@ -234,7 +237,7 @@ def test_where_nothing_can_be_written_any_more_the_first_failure_is_told(finishe
 
 @pytest.mark.parametrize('reports', [1, 8])  # of eight
 def test_a_workdir_that_is_deleted_during_the_run(tmp_path, monkeypatch, reports):
-    workdir, write, written = tmp_path / 'run', Metrics.write, []
+    workdir, write, written = tmp_path / 'run', WorkdirMetrics.write, []
 
     def write_and_delete(self, *args, **values):
         write(self, *args, **values)
@@ -242,7 +245,7 @@ def test_a_workdir_that_is_deleted_during_the_run(tmp_path, monkeypatch, reports
         if len(written) == reports:
             shutil.rmtree(workdir)
 
-    monkeypatch.setattr(Metrics, 'write', write_and_delete)
+    monkeypatch.setattr(WorkdirMetrics, 'write', write_and_delete)
     with pytest.raises(WorkdirError, match=f'{workdir} was deleted or moved during the run'):
         run_experiment(config(workdir, episodes=32, checkpoint_every=100), tiny.EXPERIMENT)
     assert len(written) == reports
@@ -293,7 +296,7 @@ def test_a_workdir_that_cannot_be_written():
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     wild = config(tmp_path, learning_rate=2e17, checkpoint_every=1, log_every=100, validate_every=100)
-    with pytest.raises(Diverged, match=r'episode \d+ is not finite') as failure:
+    with pytest.raises(FittingDiverged, match=r'episode \d+ is not finite') as failure:
         run_experiment(wild, tiny.EXPERIMENT)
     task = tiny.EXPERIMENT.build(wild, tiny.load(wild))
     step, fit = Checkpoints(tmp_path / 'search').restore(fresh_fit(task, fitting_optimizer(wild, 0), jax.random.key(0)))

@@ -9,16 +9,7 @@ import pytest
 from PIL import Image
 
 from experiments import cub, figures, miniimagenet
-from experiments.figures import (
-    curves_figure,
-    distance_figure,
-    few_shot_figure,
-    run_figures,
-    speed_figure,
-    tengwar_figure,
-    way_figure,
-    zero_shot_figure,
-)
+from experiments.figures import FIGURES, run_figures
 from experiments.reporting.records import record_command
 from experiments.running.config import ConfigError, config_identity
 from experiments.running.shown_classes import shown_birds, shown_classes
@@ -72,11 +63,13 @@ def record(way, shot, **changes):
 
 def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monkeypatch):
     runs = [record(20, 5), record(20, 5, model='matching', distance='cosine')]
-    monkeypatch.setattr('experiments.publish.published_records', lambda name: runs if name == 'miniimagenet' else [])
-    bars = distance_figure(CONFIG)
+    monkeypatch.setattr(
+        'experiments.reporting.records.published_records', lambda name: runs if name == 'miniimagenet' else []
+    )
+    bars = FIGURES['distance'](CONFIG)
     ours = [[bar.get_height() for bar in axes.patches if not bar.get_hatch()] for axes in bars.axes]
     assert ours == [[], [51.0, 51.0]]  # both are of 5-shot training
-    lines = way_figure(CONFIG)
+    lines = FIGURES['way'](CONFIG)
     points = [part.lines[0].get_xydata().tolist() for part in lines.axes[0].containers]
     assert [[20, 51.0]] in points
     for drawn in (bars, lines):
@@ -91,7 +84,7 @@ def test_curves_are_named_by_the_flags_that_differ(monkeypatch):
     curves = ({'1000': look, '2000': look}, {'1000': look, '2000': look}, {})
     runs = [{**common, 'command': command, 'curve': curve} for command, curve in zip(commands, curves, strict=True)]
     monkeypatch.setattr(figures, 'published_records', lambda name: runs)
-    drawn = curves_figure(CONFIG)
+    drawn = FIGURES['curves'](CONFIG)
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ['no further flags', '--shift=2']
     assert drawn.get_supxlabel() == (
         'Omniglot: 20-way 1-shot episodes of the validation classes; python -m experiments.omniglot --way=60'
@@ -99,7 +92,7 @@ def test_curves_are_named_by_the_flags_that_differ(monkeypatch):
 
 
 def test_a_stand_in_is_named_in_the_picture(characters):
-    drawn = few_shot_figure(CONFIG)
+    drawn = FIGURES['few-shot'](CONFIG)
     (axes,) = drawn.axes
     title = axes.get_title()
     assert 'synthetic handwriting, not Omniglot' in title and title.endswith('embedded by omniglot-60way-1shot')
@@ -122,7 +115,7 @@ def test_a_map_of_ones_own_images(tmp_path):
         (tmp_path / name).mkdir()
         for number, item in enumerate(items):
             Image.fromarray(255 - item[..., 0]).save(tmp_path / name / f'{number}.png')
-    drawn = tengwar_figure(config(folder=str(tmp_path)))
+    drawn = FIGURES['tengwar'](config(folder=str(tmp_path)))
     assert tmp_path.name in drawn.get_suptitle() and len(drawn.axes[0].images) == 3 * 6 + 3
     (tmp_path / 'c' / '0.png').unlink()
     with pytest.raises(ConfigError, match='too few images; give 3 classes with 6 each, or more'):
@@ -139,7 +132,7 @@ def test_without_scikit_learn_the_error_names_the_extra(characters, monkeypatch)
 
     monkeypatch.setattr(builtins, '__import__', without)
     with pytest.raises(ConfigError, match=r"pip install 'protojax\[figures\]'"):
-        tengwar_figure(CONFIG)
+        FIGURES['tengwar'](CONFIG)
 
 
 @pytest.mark.slow
@@ -154,7 +147,7 @@ def test_zero_shot_learns_where_there_are_no_weights(tmp_path, monkeypatch):
             stand_in_episodes=60,
         ),
     )
-    (axes,) = zero_shot_figure(config(compilation_cache='off')).axes
+    (axes,) = FIGURES['zero-shot'](config(compilation_cache='off')).axes
     assert 'not CUB' in axes.get_title()
     (weights,) = tmp_path.glob('runs/*/weights.safetensors')
     written = weights.stat().st_mtime_ns
@@ -184,8 +177,8 @@ def test_a_file_that_is_no_benchmark(tmp_path):
     file = tmp_path / 'benchmark.json'
     file.write_text(json.dumps({'sections': []}))
     with pytest.raises(ConfigError, match='there is no benchmark in'):
-        speed_figure(config(benchmark=str(file)))
+        FIGURES['speed'](config(benchmark=str(file)))
     uneven = {'section': 'omniglot', 'rows': [{'contender': 'protojax', 'ratio_to_first': None}]}
     file.write_text(json.dumps({'sections': [uneven]}))
     with pytest.raises(ConfigError, match='too uneven for ratios'):
-        speed_figure(config(benchmark=str(file)))
+        FIGURES['speed'](config(benchmark=str(file)))

@@ -19,13 +19,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.page.__main__ import file_leading_to_page
 from experiments.page.alphabets import FUTHARK, RUNES, drawn_by_hand, futhark, png_of_character
-from experiments.page.answers import answer_axes, ready_to_answer, support_in_request
-from experiments.page.server import HTML, LARGEST_REQUEST, Server
+from experiments.page.answers import _support_in_request, answer_axes, ready_to_answer
+from experiments.page.server import HTML, LARGEST_REQUEST, Server, file_leading_to_server
 from protojax.class_files import load_classes, save_classes
 from protojax.images import decode_image
-from protojax.known_classes import calibrated, known_classes, merge, predict
+from protojax.known_classes import calibrated_known_classes, known_classes, merge_known_classes, predict_known_classes
 from protojax.pretrained import load_pretrained
 
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which('google-chrome')
@@ -175,7 +174,7 @@ def test_many_classes_of_a_file_are_not_compared_each_with_each(model):
             return str.__eq__(self, other)
 
     classes = [{**SAVED, 'name': Name(k)} for k in range(100)]
-    support = support_in_request(model, {'classes': classes, 'temperature': 1, 'threshold': None})
+    support = _support_in_request(model, {'classes': classes, 'temperature': 1, 'threshold': None})
     assert len(support.known.names) == 100 and Name.comparisons < 1000
 
 
@@ -226,7 +225,7 @@ def test_the_head_of_a_request_is_limited_in_size(impatient, head):
 
 
 def test_the_browser_is_led_to_the_page_by_a_file_that_only_its_owner_reads():
-    with file_leading_to_page('http://127.0.0.1:1/token/') as address:
+    with file_leading_to_server('http://127.0.0.1:1/token/') as address:
         path = pathlib.Path(urllib.parse.urlparse(address).path)
         assert 'token' not in address and 'url=http://127.0.0.1:1/token/"' in path.read_text()
         assert path.stat().st_mode & 0o777 == 0o600
@@ -319,8 +318,8 @@ def test_predictions_are_those_of_the_library(server, drawn):
     embeddings, labels = embeddings_of(drawn)
     query = numbers(drawn['query'])
     names = [entry['name'] for entry in drawn['classes']]
-    known = calibrated(known_classes(embeddings, labels, names), embeddings, labels)
-    expected = predict(known, query[None])
+    known = calibrated_known_classes(known_classes(embeddings, labels, names), embeddings, labels)
+    expected = predict_known_classes(known, query[None])
     np.testing.assert_allclose(found['probabilities'], expected.probabilities[0], rtol=1e-4, atol=1e-7)
     assert np.argmax(found['probabilities']) == 1
     assert found['unknown'] == bool(expected.unknown[0])
@@ -359,7 +358,7 @@ def test_a_saved_file_is_that_of_the_classify_command_and_loads_again(server, mo
     new = {'name': 'new', 'examples': [drawn['query']]}
     grown = {**loaded, 'classes': [new, tiwaz, loaded['classes'][0]]}
     path.write_bytes(base64.b64decode(post(server, 'save', grown)['file']))
-    found, expected = load_classes(path), merge(known, more)
+    found, expected = load_classes(path), merge_known_classes(known, more)
     assert found.names == ('new', 'tiwaz', 'gebo')
     for name in found.names:
         np.testing.assert_array_equal(found.sums[found.names.index(name)], expected.sums[expected.names.index(name)])

@@ -10,13 +10,10 @@ import pytest
 
 from experiments import cub, miniimagenet, omniglot, publish
 from experiments.publish import (
+    KINDS,
     publish_run,
-    published_choices,
-    published_curves,
     published_page,
-    published_paper_table,
     published_readme,
-    published_summary,
 )
 from experiments.reporting import records
 from experiments.reporting.records import published_records, record_without_seed
@@ -107,36 +104,36 @@ def test_a_column_is_of_the_model_of_its_shot(add):
         {'accuracy': 95.0, 'recipe': 'modern'},
     ):
         add(columns=both, **values)
-    rows = cells(published_summary('omniglot'))
+    rows = cells(KINDS['summary']('omniglot'))
     assert rows[0] == ["protojax, the paper's recipe", '91.00 ± 0.50 [90.00, 92.00]', '99.00 ± 0.50', '-', '-']
     assert rows[1] == ['protojax, `--recipe=modern`', '95.00 ± 0.50', '-', '-', '-']
     assert rows[2] == ['the paper', '98.8', '99.7', '96.0', '98.9']
     assert 'prototypical-networks/issues/2' in rows[3][0] and rows[3][1:] == ['98.4', '99.6', '94.9', '98.6']
-    lines = published_paper_table('omniglot')
+    lines = KINDS['paper']('omniglot')
     assert cells(lines)[-1][1:5] == ['91.00 ± 0.50 [90.00, 92.00]', '98.8', '99.00 ± 0.50', '99.7']
     assert 'python -m experiments.omniglot --way=60 --shot=5' in lines
     assert '# Prototypical networks: 2 min for each seed (0, 1) on abacus' in lines
     add(columns=both, accuracy=80.0, episodes=70)
-    assert published_paper_table('omniglot') == lines  # a shorter training is not shown, unless it is asked for
-    assert cells(published_paper_table('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
+    assert KINDS['paper']('omniglot') == lines  # a shorter training is not shown, unless it is asked for
+    assert cells(KINDS['paper']('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
 
 
 def test_what_cannot_be_compared_has_a_row_of_its_own(add):
     add(cub, columns=('50-way per image',), accuracy=60.0)
-    rows = {row[0]: row[1:3] for row in cells(published_paper_table('cub'))}
+    rows = {row[0]: row[1:3] for row in cells(KINDS['paper']('cub'))}
     assert rows['Prototypical networks, GoogLeNet features'] == ['-', '54.6']
     assert rows['Prototypical networks, other features'] == ['60.00 ± 0.50', '-']
-    rows = [row[:2] for row in cells(published_summary('cub'))]
+    rows = [row[:2] for row in cells(KINDS['summary']('cub'))]
     assert rows[:2] == [
         ["protojax, the paper's recipe, other features", '60.00 ± 0.50'],
         ['the paper, GoogLeNet features', '54.6'],
     ]
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, evaluate_on='validation', accuracy=70.0)
-    last = cells(published_paper_table('miniimagenet'))[-2:]
+    last = cells(KINDS['paper']('miniimagenet'))[-2:]
     assert last[0] == ['Prototypical networks', '-', '49.42 ± 0.78', '-', '68.20 ± 0.66']
     assert last[1] == ['Prototypical networks, validation classes', '-', '-', '70.00 ± 0.50', '-']
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, accuracy=68.0)  # the test classes go before
-    last = cells(published_paper_table('miniimagenet'))[-1]
+    last = cells(KINDS['paper']('miniimagenet'))[-1]
     assert last == ['Prototypical networks', '-', '49.42 ± 0.78', '68.00 ± 0.50', '68.20 ± 0.66']
 
 
@@ -149,24 +146,24 @@ longer: a run of 80: --episodes=80"""
 
 
 def test_choices_are_compared_with_the_first_at_its_length(add):
-    assert published_choices(CHOICES) == []
+    assert KINDS['choices'](CHOICES) == []
     add(episodes=70, accuracy=90.0, looks=(500, 1000, 2000))
-    assert published_choices(CHOICES) == []  # nothing to compare with
+    assert KINDS['choices'](CHOICES) == []  # nothing to compare with
     add(episodes=60, resize='nearest', accuracy=50.0)
     add(episodes=70, resize='nearest', accuracy=89.25, looks=(1000,))
     add(episodes=65, resize='nearest', accuracy=51.0)
-    rows = cells(published_choices(CHOICES))
+    rows = cells(KINDS['choices'](CHOICES))
     assert rows == [
         ['the recipe', '', '90.00 ± 0.50', '0', '2 min'],
         ['nearest', '`--resize=nearest`', '89.25 ± 0.50 (-0.75)', '0', '2 min'],
     ]
-    assert cells(published_curves(CHOICES)) == [
+    assert cells(KINDS['curves'](CHOICES)) == [
         ['the recipe', '50.00 (2.000)', '50.00 (2.000)'],
         ['nearest', '50.00 (2.000)', ''],
     ]
     add(episodes=80, accuracy=90.001)
     pinned = CHOICES.replace('recipe:', 'recipe: --episodes=70')
-    last = cells(published_choices(pinned))[-1]
+    last = cells(KINDS['choices'](pinned))[-1]
     assert last[:3] == ['longer: a run of 80', '`--episodes=80`', '90.00 ± 0.50 (+0.00)']
 
 

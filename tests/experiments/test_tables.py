@@ -11,10 +11,10 @@ from experiments.reporting.paper import TABLES
 from experiments.running.config import ConfigError, config_to_json
 from experiments.tables import (
     TableOptions,
-    result_for_table,
+    _result_for_table,
+    _trials_of_table,
+    _trials_of_table_row,
     run_tables,
-    trials_of_table,
-    trials_of_table_row,
     write_table,
 )
 
@@ -41,14 +41,14 @@ def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
 def test_flags_of_a_row_are_those_of_its_binary(name, row, options):
     given = {'data': 'synthetic', 'episodes': 20, 'retrain': False, 'learning_rate': 0.01}
     for flags in row.runs:
-        for trial in trials_of_table(TABLES[name], flags, options._replace(extra=given)):
+        for trial in _trials_of_table(TABLES[name], flags, options._replace(extra=given)):
             assert trial.command[2] == f'experiments.{TABLES[name].experiment}'
             assert {**vars(trial.config), **given, **flags} == vars(trial.config)
 
 
 def test_each_cell_comes_from_the_model_of_its_shot(options):
     row = TABLES['omniglot'].rows[-1]
-    for trial in trials_of_table_row(TABLES['omniglot'], row, options):
+    for trial in _trials_of_table_row(TABLES['omniglot'], row, options):
         base = 10 * trial.config.shot + trial.config.seed
         finish(trial, {column: base + i for i, column in enumerate(TABLES['omniglot'].columns)})
     write_table('omniglot', options)
@@ -63,7 +63,7 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
         lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
         return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
 
-    first, second = trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    first, second = _trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
     found = rows(write_table('cub', options))
     assert found['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
     assert found['SJE, GoogLeNet features'] == ['-', '50.1', '-', '-']
@@ -79,7 +79,7 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
 
 def test_tables_share_their_runs(options):
     def runs(name, row):
-        return {t.workdir for t in trials_of_table_row(TABLES[name], TABLES[name].rows[row], options)}
+        return {t.workdir for t in _trials_of_table_row(TABLES[name], TABLES[name].rows[row], options)}
 
     assert runs('omniglot', -1) == runs('omniglot-way', 2) | runs('omniglot-way', 5)
     assert runs('miniimagenet', -1) == runs('way', 5) | runs('way', 9)
@@ -88,29 +88,29 @@ def test_tables_share_their_runs(options):
 
 def test_another_configuration_is_refused_and_fewer_test_episodes_do_not_count(options):
     table, row = TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1]
-    trial = trials_of_table_row(table, row, options)[0]
+    trial = _trials_of_table_row(table, row, options)[0]
     finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
-    assert result_for_table(trial) is None
-    quick = trials_of_table_row(table, row, options._replace(extra={'test_episodes': '10'}))[0]
-    assert result_for_table(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
-    other = trials_of_table_row(table, row, options._replace(extra={'episodes': '7'}))[0]
+    assert _result_for_table(trial) is None
+    quick = _trials_of_table_row(table, row, options._replace(extra={'test_episodes': '10'}))[0]
+    assert _result_for_table(quick)['test']['5-way 1-shot']['accuracy'] == 50.0
+    other = _trials_of_table_row(table, row, options._replace(extra={'episodes': '7'}))[0]
     with pytest.raises(ConfigError, match=r'episodes \(0 there, 7 now\); choose another --runs'):
-        result_for_table(other)
+        _result_for_table(other)
 
 
 @pytest.mark.parametrize('content', ['', '[]', '{'])
 def test_a_damaged_configuration_is_told_in_one_line(options, content):
-    trial = trials_of_table_row(TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1], options)[0]
+    trial = _trials_of_table_row(TABLES['miniimagenet'], TABLES['miniimagenet'].rows[-1], options)[0]
     finish(trial, {'5-way 1-shot': 50.0}, episodes=10)
     (trial.workdir / 'config.json').write_text(content)
     with pytest.raises(ConfigError, match=r'config.json is damaged \(.*\); restore it'):
-        result_for_table(trial)
+        _result_for_table(trial)
 
 
 @pytest.mark.parametrize('extra', [{'no_such': '1'}, {'way': 'many'}, {'retrain': 'perhaps'}])
 def test_bad_extra_flags_are_named(options, extra):
     with pytest.raises(ConfigError, match=next(iter(extra))):
-        trials_of_table_row(TABLES['way'], TABLES['way'].rows[0], options._replace(extra=extra))
+        _trials_of_table_row(TABLES['way'], TABLES['way'].rows[0], options._replace(extra=extra))
 
 
 @pytest.mark.parametrize('name', ['way', 'distance'])
@@ -121,7 +121,7 @@ def test_charts_are_drawn_from_what_is_there(name, options):
 
     before = picture()
     for row in TABLES[name].rows[:2]:
-        for trial in trials_of_table_row(TABLES[name], row, options):
+        for trial in _trials_of_table_row(TABLES[name], row, options):
             finish(trial, {'5-way 1-shot': 45.0, '5-way 5-shot': 62.0}, synthetic=True)
     assert before.startswith(b'\x89PNG') and picture() != before
 
@@ -138,7 +138,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
     }
     options = TableOptions(str(tmp_path), (0, 1), extra)
     monkeypatch.setitem(TABLES, 'cub', TABLES['cub']._replace(rows=TABLES['cub'].rows[-1:]))
-    first, second = trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
+    first, second = _trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
     finish(first, {'50-way per image': 99.0, '50-way per class': 99.0}, synthetic=True)
 
     def run():

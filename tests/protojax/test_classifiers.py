@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from protojax.classifiers import accuracies, gaussian, losses, matching, prototypical
+from protojax.classifiers import accuracies, gaussian_classifier, losses, matching, prototypical
 from protojax.distances import bregman, cosine, mahalanobis, squared_euclidean
 
 RNG = np.random.default_rng(0)
@@ -26,7 +26,9 @@ CLASSIFIERS = {
     'several prototypes': functools.partial(prototypical, per_class=2),
     'matching': matching,
     'matching cosine': functools.partial(matching, distance=cosine),
-    'diagonal': lambda queries, support, labels, *, way: gaussian(queries, support, labels, VARIANCE, way=way),
+    'diagonal': lambda queries, support, labels, *, way: gaussian_classifier(
+        queries, support, labels, VARIANCE, way=way
+    ),
 }
 each_distance = pytest.mark.parametrize('name', ['', ' cosine'], ids=['euclidean', 'cosine'])
 each_classifier = pytest.mark.parametrize('name', CLASSIFIERS)
@@ -98,14 +100,14 @@ def test_diagonal_is_a_loop():
         variance = (sum((point - mean) ** 2 for point in members) + prior * VARIANCE) / (len(members) + prior)
         for i, query in enumerate(QUERIES):
             expected[i, k] = scipy.stats.norm.logpdf(query, mean, np.sqrt(variance)).sum()
-    logits = jax.jit(functools.partial(gaussian, way=WAY, prior=prior))(QUERIES, SUPPORT, LABELS, VARIANCE)
+    logits = jax.jit(functools.partial(gaussian_classifier, way=WAY, prior=prior))(QUERIES, SUPPORT, LABELS, VARIANCE)
     np.testing.assert_allclose(logits, expected + D / 2 * np.log(2 * np.pi), rtol=1e-5, atol=1e-5)
 
 
 def test_diagonal_of_one_half_is_squared_euclidean_at_one_shot():
     # A single point has no spread: with prior 1 its variance is half the shared one.
     args = QUERIES, SUPPORT[:WAY], np.arange(WAY)
-    logits = jax.jit(functools.partial(gaussian, way=WAY, prior=1.0))(*args, np.ones(D, np.float32))
+    logits = jax.jit(functools.partial(gaussian_classifier, way=WAY, prior=1.0))(*args, np.ones(D, np.float32))
     np.testing.assert_allclose(softmax(logits), softmax(jitted('prototypical')(*args)), rtol=1e-4, atol=1e-7)
 
 

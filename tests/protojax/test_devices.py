@@ -14,7 +14,7 @@ from fifty_steps import fifty_steps, greatest_difference
 
 from experiments.running.config import FewShotConfig
 from experiments.running.driver import Experiment, run_experiment
-from experiments.running.placement import describe_devices
+from experiments.running.hardware import describe_devices
 from protojax.datasets.synthetic.handwriting import handwriting
 
 

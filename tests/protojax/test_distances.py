@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from protojax.distances import bregman, cosine, mahalanobis, pairwise, squared_euclidean
+from protojax.distances import bregman, cosine, euclidean, mahalanobis, pairwise, squared_euclidean
 
 
 def precision():  # anew each time: as a constant, one array would keep the precision of its first use
@@ -24,6 +24,7 @@ each_divergence = pytest.mark.parametrize('name', DIVERGENCES)
 
 DISTANCES = {
     'squared_euclidean': squared_euclidean,
+    'euclidean': euclidean,
     'cosine': cosine,
     'mahalanobis': lambda a, b: mahalanobis(precision())(a, b),
     'bregman': bregman(DIVERGENCES['negative entropy'][0]),
@@ -38,6 +39,7 @@ def positive_points(count, seed=0):
 def test_by_hand():
     a, b = np.array([1, 2, 3], np.float32), np.array([2, 0, 3], np.float32)
     assert squared_euclidean(a, b) == 5
+    np.testing.assert_allclose(euclidean(a, b), 5**0.5, rtol=1e-6)
     np.testing.assert_allclose(cosine(a, b), 1 - 11 / (14 * 13) ** 0.5, rtol=1e-6)
     # difference (-1, 2, 0): 2 * 1 + 2 * 0.5 * (-2) + 1 * 4
     np.testing.assert_allclose(mahalanobis(precision())(a, b), 4, rtol=1e-5)
@@ -125,6 +127,13 @@ def test_gradient_against_finite_differences(name, x64):
     gradient_a, gradient_b = jax.jit(jax.grad(distance, (0, 1)))(a, b)
     np.testing.assert_allclose(gradient_a, expected_a, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(gradient_b, expected_b, rtol=1e-7, atol=1e-9)
+
+
+def test_the_euclidean_distance_has_a_gradient_at_zero():
+    point = jnp.array([1.0, 2.0, 3.0])
+    value, gradients = jax.jit(jax.value_and_grad(euclidean, (0, 1)))(point, point)
+    np.testing.assert_allclose(value, 0, atol=1e-5)
+    assert np.isfinite(gradients).all()
 
 
 def test_cosine_is_finite_at_zero():

@@ -15,7 +15,7 @@ from protojax.devices import parallelize, place
 from protojax.encoders import LinearMap
 from protojax.episodes import Dataset, sample_episode
 from protojax.evaluation import embedder
-from protojax.hosted import JoinedItems, hosted_chunks, hosted_episodes, hosted_items
+from protojax.hosted import JoinedHostedItems, hosted_chunks, hosted_episodes, hosted_items
 from protojax.tasks import few_shot_task
 from protojax.training import create_state, train_step
 
@@ -56,7 +56,7 @@ def test_training_ends_with_the_same_bits(devices, per_step):
 def test_splits_are_joined_without_a_copy(tmp_path):
     first, second = np.memmap(tmp_path / 'items', np.float32, 'w+', shape=(5, 6, 7)), ITEMS[:2, :4] + 1
     first[:] = ITEMS
-    joined = JoinedItems([first, second])
+    joined = JoinedHostedItems([first, second])
     assert joined.shape == (7, 6, 7)
     classes, places = np.array([6, 0, 5, 4]), np.array([[1, 3], [5, 0], [2, 2], [0, 1]])
     expected = [
@@ -101,7 +101,7 @@ def test_mapped_files_do_not_stay_in_memory(tmp_path):
     assert resident(path) == 0
     np.testing.assert_array_equal(items.array[2, 5], values[2, 5])
     assert resident(path) > 0
-    joined = hosted_items(JoinedItems([array, array]))
+    joined = hosted_items(JoinedHostedItems([array, array]))
     np.testing.assert_array_equal(joined[classes + 4, places], values[classes, places])
     assert resident(path) == 0
     np.testing.assert_array_equal(np.concatenate(list(hosted_chunks(array, 40))), values.reshape(200, 64, 64))
@@ -113,6 +113,6 @@ def test_mapped_files_that_may_change_are_left_to_numpy(tmp_path):
     changed = np.memmap(path, np.float32, 'c', shape=ITEMS.shape)
     changed[0] = 7
     assert hosted_items(changed) is changed
-    assert (hosted_items(JoinedItems([changed]))[np.array([[0]]), np.array([[1]])] == 7).all()
+    assert (hosted_items(JoinedHostedItems([changed]))[np.array([[0]]), np.array([[1]])] == 7).all()
     part = np.memmap(path, np.float32, 'r', shape=ITEMS.shape)[:, ::2]
     assert hosted_items(part) is part

@@ -11,7 +11,15 @@ import safetensors.numpy
 import protojax
 from protojax import files
 from protojax.errors import WeightsError
-from protojax.known_classes import KnownClasses, calibrated, known_classes, linear_model, merge, predict, without
+from protojax.known_classes import (
+    KnownClasses,
+    calibrated_known_classes,
+    known_classes,
+    known_classes_as_linear_model,
+    merge_known_classes,
+    predict_known_classes,
+    without_known_class,
+)
 
 NAMES = ('ant', 'bee', 'cat')
 
@@ -33,7 +41,7 @@ def same(first, second):
 def test_two_classes_by_hand():
     known = known_classes([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0]], [0, 0, 1], ['a', 'b'])
     np.testing.assert_array_equal(known.prototypes, [[1, 0], [0, 4]])
-    found = predict(known, [[1.0, 1.0], [0.0, 3.0]])
+    found = predict_known_classes(known, [[1.0, 1.0], [0.0, 3.0]])
     np.testing.assert_allclose(found.distances, [[1, 10], [10, 1]], atol=1e-5)
     np.testing.assert_array_equal(found.labels, [0, 1])
     np.testing.assert_allclose(found.probabilities[0], [1 / (1 + np.exp(-9)), 1 / (1 + np.exp(9))], rtol=1e-5)
@@ -44,7 +52,9 @@ def test_a_threshold_is_wider_for_classes_of_few_examples():
     known = known_classes([[0.0], [0.0], [0.0], [10.0]], [0, 0, 0, 1], ['a', 'b'])
     known = dataclasses.replace(known, threshold=np.float32(3.0))
     # within 3 * (1 + 1/3) = 4 of the first, 3 * (1 + 1) = 6 of the second
-    np.testing.assert_array_equal(predict(known, [[1.9], [2.1], [12.4], [12.5]]).unknown, [False, True, False, True])
+    np.testing.assert_array_equal(
+        predict_known_classes(known, [[1.9], [2.1], [12.4], [12.5]]).unknown, [False, True, False, True]
+    )
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -56,7 +66,7 @@ def test_adding_examples_and_classes_is_starting_over(seed):
     used = np.zeros(len(labels), bool)
     used[np.flatnonzero(labels == 1)[:2]] = True
     for place in rng.permutation(np.flatnonzero(~used)):  # one at a time, in another order
-        grown = merge(grown, known_classes(embeddings[[place]], [0], [NAMES[labels[place]]]))
+        grown = merge_known_classes(grown, known_classes(embeddings[[place]], [0], [NAMES[labels[place]]]))
     order = [grown.names.index(name) for name in NAMES]
     assert set(grown.names) == set(NAMES)
     np.testing.assert_array_equal(grown.sums[order], whole.sums)
@@ -68,18 +78,18 @@ def test_merging_is_starting_over():
     embeddings, labels = support(np.random.default_rng(0))
     half = np.arange(len(labels)) % 2 == 0
     first, second = (known_classes(embeddings[part], labels[part], NAMES) for part in (half, ~half))
-    same(merge(first, second), known_classes(embeddings, labels, NAMES))
+    same(merge_known_classes(first, second), known_classes(embeddings, labels, NAMES))
 
 
 def test_removing_a_class_is_starting_over():
     embeddings, labels = support(np.random.default_rng(0))
     kept = labels != 1
     same(
-        without(known_classes(embeddings, labels, NAMES), 'bee'),
+        without_known_class(known_classes(embeddings, labels, NAMES), 'bee'),
         known_classes(embeddings[kept], labels[kept] // 2, ('ant', 'cat')),
     )
     with pytest.raises(ValueError, match='dog'):
-        without(known_classes(embeddings, labels, NAMES), 'dog')
+        without_known_class(known_classes(embeddings, labels, NAMES), 'dog')
 
 
 def test_float32_sums_would_not_be_exact():
@@ -94,10 +104,12 @@ def test_float32_sums_would_not_be_exact():
 
 def test_probabilities_are_those_of_the_linear_model():
     embeddings, labels = support(np.random.default_rng(0), spread=2.0)
-    known = calibrated(known_classes(embeddings, labels, NAMES), embeddings, labels)
-    weights, biases = linear_model(known)
+    known = calibrated_known_classes(known_classes(embeddings, labels, NAMES), embeddings, labels)
+    weights, biases = known_classes_as_linear_model(known)
     logits = embeddings @ np.asarray(weights).T + np.asarray(biases)
-    np.testing.assert_allclose(predict(known, embeddings).probabilities, jax.nn.softmax(logits), atol=1e-5)
+    np.testing.assert_allclose(
+        predict_known_classes(known, embeddings).probabilities, jax.nn.softmax(logits), atol=1e-5
+    )
 
 
 def leave_one_out_loss(known, embeddings, labels):
@@ -107,7 +119,7 @@ def leave_one_out_loss(known, embeddings, labels):
         others = np.arange(len(labels)) != place
         rest = known_classes(embeddings[others], labels[others], known.names)
         rest = dataclasses.replace(rest, temperature=known.temperature)
-        total -= np.log(predict(rest, embeddings[[place]]).probabilities[0, label])
+        total -= np.log(predict_known_classes(rest, embeddings[[place]]).probabilities[0, label])
     return total / len(labels)
 
 
@@ -117,7 +129,7 @@ def test_the_temperature_lowers_the_loss_of_examples_that_are_left_out():
         embeddings, labels = support(rng, shot=8, spread=5.0)
         embeddings = scale * embeddings
         plain = known_classes(embeddings, labels, NAMES)
-        tuned = calibrated(plain, embeddings, labels)
+        tuned = calibrated_known_classes(plain, embeddings, labels)
         losses = {
             factor: leave_one_out_loss(
                 dataclasses.replace(plain, temperature=np.float32(factor * tuned.temperature)), embeddings, labels
@@ -130,7 +142,7 @@ def test_the_temperature_lowers_the_loss_of_examples_that_are_left_out():
 
 def test_a_perfect_support_set_does_not_make_probabilities_certain():
     embeddings, labels = support(np.random.default_rng(0), shot=2, spread=0.01)
-    assert calibrated(known_classes(embeddings, labels, NAMES), embeddings, labels).temperature > 0.01
+    assert calibrated_known_classes(known_classes(embeddings, labels, NAMES), embeddings, labels).temperature > 0.01
 
 
 def test_the_threshold_calls_few_known_and_most_strange_examples_unknown():
@@ -142,46 +154,51 @@ def test_the_threshold_calls_few_known_and_most_strange_examples_unknown():
         shown = np.concatenate([np.flatnonzero(labels == label)[:5] for label in range(20)])
         asked = np.setdiff1d(np.arange(len(labels)), shown)
         names = [str(label) for label in range(20)]
-        known = calibrated(known_classes(embeddings[shown], labels[shown], names), embeddings[shown], labels[shown])
-        assert alarms[0] <= predict(known, embeddings[asked]).unknown.mean() <= alarms[1]
-        assert predict(known, strangers).unknown.mean() > found
+        known = calibrated_known_classes(
+            known_classes(embeddings[shown], labels[shown], names), embeddings[shown], labels[shown]
+        )
+        assert alarms[0] <= predict_known_classes(known, embeddings[asked]).unknown.mean() <= alarms[1]
+        assert predict_known_classes(known, strangers).unknown.mean() > found
 
 
 def test_one_class_alone_has_a_threshold_by_its_own_examples():
     embeddings, labels = support(np.random.default_rng(0), way=1, shot=20)
-    known = calibrated(known_classes(embeddings, labels, ['a']), embeddings, labels)
-    np.testing.assert_array_equal(predict(known, embeddings[:1] + [[0.0], [100.0]]).unknown, [False, True])
+    known = calibrated_known_classes(known_classes(embeddings, labels, ['a']), embeddings, labels)
+    np.testing.assert_array_equal(
+        predict_known_classes(known, embeddings[:1] + [[0.0], [100.0]]).unknown, [False, True]
+    )
 
 
 def test_nothing_is_unknown_to_a_class_of_one_example_alone():
-    known = calibrated(known_classes(np.ones((1, 3)), [0], ['a']), np.ones((1, 3)), [0])
-    assert known.threshold == np.inf and not predict(known, np.full((1, 3), 1e3)).unknown[0]
+    known = calibrated_known_classes(known_classes(np.ones((1, 3)), [0], ['a']), np.ones((1, 3)), [0])
+    assert known.threshold == np.inf and not predict_known_classes(known, np.full((1, 3), 1e3)).unknown[0]
 
 
 def test_classes_of_one_example():
     """Left out, an example is unknown: three quarters of them are farther from their neighbours than the threshold."""
     embeddings, labels = support(np.random.default_rng(0), way=9, shot=1)
     names = [str(label) for label in range(9)]
-    known = calibrated(known_classes(embeddings, labels, names), embeddings, labels)
+    known = calibrated_known_classes(known_classes(embeddings, labels, names), embeddings, labels)
     assert known.temperature == 1
     left_out = [
-        predict(without(known, names[label]), embeddings[[place]]).unknown[0] for place, label in enumerate(labels)
+        predict_known_classes(without_known_class(known, names[label]), embeddings[[place]]).unknown[0]
+        for place, label in enumerate(labels)
     ]
     assert sum(left_out) == 5  # of nine; two that are each other's neighbours are at the threshold
-    assert not predict(known, embeddings).unknown.any()
+    assert not predict_known_classes(known, embeddings).unknown.any()
 
 
 def test_zero_shot_classes_can_be_added_to():
-    known = protojax.zero_shot([[1.0, 0.0], [0.0, 1.0]], ['a', 'b'])
+    known = protojax.zero_shot_known_classes([[1.0, 0.0], [0.0, 1.0]], ['a', 'b'])
     np.testing.assert_array_equal(known.prototypes, [[1, 0], [0, 1]])
-    grown = merge(known, known_classes([[3.0, 0.0]], [0], ['a']))
+    grown = merge_known_classes(known, known_classes([[3.0, 0.0]], [0], ['a']))
     np.testing.assert_array_equal(grown.prototypes, [[2, 0], [0, 1]])
 
 
 def test_it_is_a_pytree():
     embeddings, labels = support(np.random.default_rng(0))
-    known = calibrated(known_classes(embeddings, labels, NAMES), embeddings, labels)
-    found, expected = jax.jit(predict)(known, embeddings), predict(known, embeddings)
+    known = calibrated_known_classes(known_classes(embeddings, labels, NAMES), embeddings, labels)
+    found, expected = jax.jit(predict_known_classes)(known, embeddings), predict_known_classes(known, embeddings)
     np.testing.assert_array_equal(found.labels, expected.labels)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
 
@@ -205,7 +222,7 @@ def test_what_cannot_be_is_refused(embeddings, labels, names, message):
 @pytest.fixture
 def known():
     embeddings, labels = support(np.random.default_rng(0))
-    return calibrated(known_classes(embeddings, labels, NAMES), embeddings, labels)
+    return calibrated_known_classes(known_classes(embeddings, labels, NAMES), embeddings, labels)
 
 
 def test_a_file_holds_all_of_it(tmp_path, known):

@@ -71,7 +71,9 @@ def test_both_maps_of_zero_shot_learning_come_back(tmp_path):
     np.testing.assert_array_equal(
         protojax.encode(loaded.attribute_encoder, loaded.classifier, {}, attributes)[0], expected
     )
-    known = protojax.zero_shot(loaded.embed_attributes(attributes + np.eye(2, 5, dtype=np.float32)), ['a', 'b'])
+    known = protojax.zero_shot_known_classes(
+        loaded.embed_attributes(attributes + np.eye(2, 5, dtype=np.float32)), ['a', 'b']
+    )
     assert known.sums.shape == (2, 4) and np.abs(known.sums[0] - known.sums[1]).max() > 0
     with pytest.raises(ValueError, match='know no attributes'):
         protojax.load_pretrained('omniglot-60way-1shot').embed_attributes(attributes)

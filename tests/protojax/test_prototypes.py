@@ -6,14 +6,14 @@ import numpy as np
 from scipy.special import softmax
 
 from protojax.distances import pairwise, squared_euclidean
-from protojax.prototypes import class_sizes, clustered_prototypes, linear_classifier, prototypes
+from protojax.prototypes import class_sizes, linear_classifier, prototypes, several_prototypes
 
 POINTS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 LABELS = np.array([2, 0, 0, 1, 2, 0, 2, 0, 4])  # sizes 4, 1, 3, 0, 1
 WAY = 5
 
 means = jax.jit(prototypes, static_argnames='way')
-clusters = jax.jit(clustered_prototypes, static_argnames=('way', 'per_class'))
+clusters = jax.jit(several_prototypes, static_argnames=('way', 'per_class'))
 
 
 def test_by_hand():
@@ -69,7 +69,7 @@ def test_separated_clusters_are_found_and_only_their_points_move_them():
     points, labels = groups.reshape(-1, 2)[order], np.repeat([0, 1], 12)[order]
 
     def first_coordinate(points):
-        centers = clustered_prototypes(points, labels, way=2, per_class=3)
+        centers = several_prototypes(points, labels, way=2, per_class=3)
         return centers[0, 0, 0], centers
 
     gradient, centers = jax.jit(jax.grad(first_coordinate, has_aux=True))(points)
@@ -83,7 +83,7 @@ def test_separated_clusters_are_found_and_only_their_points_move_them():
 
 def test_fewer_points_than_clusters():
     def total(points):
-        centers = clustered_prototypes(points, LABELS, way=WAY, per_class=4)
+        centers = several_prototypes(points, LABELS, way=WAY, per_class=4)
         return jnp.sum(jnp.square(centers[:3])), centers
 
     gradient, centers = jax.jit(jax.grad(total, has_aux=True))(POINTS)

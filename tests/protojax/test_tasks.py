@@ -13,7 +13,7 @@ from protojax.classifiers import by_gaussians, by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
 from protojax.encoders import Conv4, LinearMap, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
-from protojax.tasks import few_shot_task, started_from, zero_shot_task
+from protojax.tasks import few_shot_task, task_started_from, zero_shot_task
 
 RNG = np.random.default_rng(0)
 SIZES = {'way': 3, 'shot': 2, 'query': 4}
@@ -144,7 +144,7 @@ def test_a_task_that_starts_from_trained_parameters():
     task = few_shot_task(LinearMap(3), (5,), distance=learned_mahalanobis(), **SIZES)
     trained, _ = initialize(LinearMap(3), jax.random.key(7), (5,))
     fresh, _ = task.initialize(jax.random.key(0))
-    params, batch_stats = started_from(task, trained, {'mean': 1.0}).initialize(jax.random.key(0))
+    params, batch_stats = task_started_from(task, trained, {'mean': 1.0}).initialize(jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, params, {**fresh, 'encoder': trained})
     assert batch_stats == {'mean': 1.0} and not np.allclose(*jax.tree.leaves((fresh['encoder'], trained))[1::2])
 

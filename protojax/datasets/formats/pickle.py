@@ -10,8 +10,8 @@ import pickle
 import re
 import struct
 
-from protojax.datasets.formats import Budget, Damaged, pickled_arrays, reading_format
-from protojax.datasets.formats.pickled_arrays import PickledText, UnbuiltArray
+from protojax.datasets.formats import Budget, Damaged, reading_format
+from protojax.datasets.formats.pickled_arrays import PickledArrays, PickledArrayText, UnbuiltArray
 
 INSTRUCTIONS = 1_000_000  # the labels of 38,400 images need a third at most; a file of tiny objects could fill memory
 LONG_TEXT = 1 << 16
@@ -29,7 +29,7 @@ def read_pickle(data, where) -> dict:
         return value
 
 
-def read_pickled_object(data, objects=pickled_arrays):
+def read_pickled_object(data, objects=PickledArrays):
     """The object at the start of a buffer, and where its pickle ends; `objects` says what names and calls stand for."""
     machine = _Machine(data, objects)
     return machine.run(), machine.at
@@ -69,7 +69,7 @@ class _Machine:
 
     def string(self, size, encoding='utf-8'):
         if size > LONG_TEXT:
-            return PickledText(self.take(size))
+            return PickledArrayText(self.take(size))
         self.spend(4 * size)
         return str(self.take(size), encoding)
 

@@ -15,19 +15,19 @@ CHUNK = 1 << 24
 DTYPES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8'))
 
 
-class PickledGlobal(NamedTuple):
+class _PickledGlobal(NamedTuple):
     """One of the few functions and classes that array pickles refer to; never called."""
 
     name: str
 
 
-class PickledText(NamedTuple):
+class PickledArrayText(NamedTuple):
     """A long string that is left in the file: array data in disguise."""
 
     utf8: memoryview
 
 
-class PickledDtype:
+class _PickledDtype:
     """A type of array elements, whose byte order may still change."""
 
     def __init__(self, code):
@@ -47,53 +47,57 @@ def _globals():
     for core in ('numpy.core', 'numpy._core'):
         admitted |= {(f'{core}.multiarray', '_reconstruct'): 'reconstruct', (f'{core}.multiarray', 'scalar'): 'scalar'}
         admitted[f'{core}.numeric', '_frombuffer'] = 'frombuffer'
-    return {key: PickledGlobal(name) for key, name in admitted.items()}
+    return {key: _PickledGlobal(name) for key, name in admitted.items()}
 
 
 GLOBALS = _globals()
 
 
-def find_pickled(module, name):
-    """What stands for module.name, if that is one of the few."""
-    if not (isinstance(module, str) and isinstance(name, str)):
-        raise Damaged('it refers to something without a name')
-    if (module, name) not in GLOBALS:
-        raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
-    return GLOBALS[module, name]
+class PickledArrays:
+    """What a reader of pickles makes of references, calls and states where arrays are all that it builds."""
 
+    @staticmethod
+    def find_pickled(module, name):
+        """What stands for module.name, if that is one of the few."""
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise Damaged('it refers to something without a name')
+        if (module, name) not in GLOBALS:
+            raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
+        return GLOBALS[module, name]
 
-def call_pickled(function, arguments, spend):
-    """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
-    match function, arguments:
-        case PickledGlobal('reconstruct'), (PickledGlobal('ndarray'), *_):
-            return UnbuiltArray()
-        case PickledGlobal('dtype'), (str(code), *_):
-            return PickledDtype(code)
-        case PickledGlobal('encode'), (PickledText(text) | str(text), 'latin1' | 'latin-1'):
-            spend(len(text))
-            return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
-        case PickledGlobal('scalar'), (PickledDtype() as dtype, data):
-            return _pickled_array(data, dtype, (), False, spend).item()
-        case PickledGlobal('frombuffer'), (data, PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
-            return _pickled_array(data, dtype, shape, order == 'F', spend)
-    raise Damaged('it calls a function in an unknown way')
+    @staticmethod
+    def call_pickled(function, arguments, spend):
+        """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
+        match function, arguments:
+            case _PickledGlobal('reconstruct'), (_PickledGlobal('ndarray'), *_):
+                return UnbuiltArray()
+            case _PickledGlobal('dtype'), (str(code), *_):
+                return _PickledDtype(code)
+            case _PickledGlobal('encode'), (PickledArrayText(text) | str(text), 'latin1' | 'latin-1'):
+                spend(len(text))
+                return text.encode('latin1') if isinstance(text, str) else _pickled_latin1(text)
+            case _PickledGlobal('scalar'), (_PickledDtype() as dtype, data):
+                return _pickled_array(data, dtype, (), False, spend).item()
+            case _PickledGlobal('frombuffer'), (data, _PickledDtype() as dtype, tuple(shape), 'C' | 'F' as order):
+                return _pickled_array(data, dtype, shape, order == 'F', spend)
+        raise Damaged('it calls a function in an unknown way')
 
+    @staticmethod
+    def build_pickled(value, state, spend):
+        """The value after its state is set: an array gets its contents, a type its byte order."""
+        match value, state:
+            case UnbuiltArray(array=None), (int(), tuple(shape), _PickledDtype() as dtype, fortran, data):
+                value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
+                return value.array
+            case _PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
+                value.order = order
+                return value
+        raise Damaged('it sets the state of an unknown object')
 
-def build_pickled(value, state, spend):
-    """The value after its state is set: an array gets its contents, a type its byte order."""
-    match value, state:
-        case UnbuiltArray(array=None), (int(), tuple(shape), PickledDtype() as dtype, fortran, data):
-            value.array = _pickled_array(data, dtype, shape, fortran is True or fortran == 1, spend)
-            return value.array
-        case PickledDtype(), (int(), '<' | '>' | '|' | '=' as order, None, None, None, *_):
-            value.order = order
-            return value
-    raise Damaged('it sets the state of an unknown object')
-
-
-def outside_pickle(identity):
-    """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
-    raise Damaged('it refers to something outside of itself')
+    @staticmethod
+    def outside_pickle(identity):
+        """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
+        raise Damaged('it refers to something outside of itself')
 
 
 def _pickled_array(data, dtype, shape, fortran, spend):

@@ -20,8 +20,8 @@ from protojax.datasets.formats.torch7 import read_torch7
 from protojax.datasets.sources import cub_lists as lists
 from protojax.datasets.sources.cub_lists import (
     check_attribute_list,
-    check_label_list,
-    divide_by_lists,
+    check_cub_label_list,
+    divide_by_cub_lists,
     find_cub_file,
     need_cub_file,
     read_attribute_list,
@@ -37,7 +37,7 @@ from protojax.errors import DataError
 MAT_NAMES = ('allclasses_names', 'original_att', 'att', 'trainval_loc', 'train_loc', 'val_loc', 'test_unseen_loc')
 
 
-class Birds(NamedTuple):
+class CubForm(NamedTuple):
     """All classes of a source, with features not read yet."""
 
     form: str
@@ -46,7 +46,7 @@ class Birds(NamedTuple):
     division: lists.Division
 
 
-def read_cub_form(source: pathlib.Path) -> Birds:
+def read_cub_form(source: pathlib.Path) -> CubForm:
     """What the source holds, in the first of the three forms that is there."""
     with reading_format(source, 'cannot be read'):
         if find_cub_file(source, 'features.npy'):
@@ -58,7 +58,7 @@ def read_cub_form(source: pathlib.Path) -> Birds:
     raise DataError(f'{source} holds no features.npy, images/*.t7 or res101.mat; give a `source` that does')
 
 
-def _cub_from_text(source: pathlib.Path) -> Birds:
+def _cub_from_text(source: pathlib.Path) -> CubForm:
     names = read_class_list(need_cub_file(source, 'classes.txt'))
     of_image = read_label_list(need_cub_file(source, 'image_class_labels.txt'), len(names))
     images, path = find_cub_file(source, 'images.txt'), need_cub_file(source, 'features.npy')
@@ -71,7 +71,7 @@ def _cub_from_text(source: pathlib.Path) -> Birds:
     values = read_attribute_list(need_cub_file(source, 'class_attribute_labels_continuous.txt'), len(names))
     features = features[:, None] if features.ndim == 2 else features
     images_of = _cub_images_by_class(of_image, names)
-    return Birds(
+    return CubForm(
         'features.npy',
         dict(zip(names, values, strict=True)),
         lambda name: features[images_of[name]],
@@ -94,7 +94,7 @@ def _cub_images_by_class(of_image: np.ndarray, names: list[str]) -> dict[str, np
     return dict(zip(names, np.split(order, np.cumsum(counts)[:-1]), strict=True))
 
 
-def _cub_from_torch(source: pathlib.Path) -> Birds:
+def _cub_from_torch(source: pathlib.Path) -> CubForm:
     names = sorted(path.stem for path in (source / 'images').glob('*.t7'))
     if path := find_cub_file(source, 'attributes.t7'):
         values = read_torch7(read_file(path), path)
@@ -107,7 +107,7 @@ def _cub_from_torch(source: pathlib.Path) -> Birds:
     numbers = [line.removesuffix('.t7') for line in read_list_lines(order)] if order else names
     if sorted(numbers) != names:
         raise DataError(f'{order} does not list the files of images/; get both again')
-    return Birds(
+    return CubForm(
         'images/*.t7',
         dict(zip(names, values, strict=True)),
         lambda name: _cub_torch_features(source / 'images' / f'{name}.t7'),
@@ -122,7 +122,7 @@ def _cub_torch_features(path: pathlib.Path) -> np.ndarray:
     return tensor.transpose(0, 2, 1)
 
 
-def _cub_from_matlab(source: pathlib.Path) -> Birds:
+def _cub_from_matlab(source: pathlib.Path) -> CubForm:
     """Every image of a class counts, also those that generalised zero-shot learning puts aside (test_seen_loc)."""
     path, splits_path = find_cub_file(source, 'res101.mat'), need_cub_file(source, 'att_splits.mat')
     found = _read_cub_variables(path, ('features', 'labels'), ('features', 'labels'))
@@ -134,7 +134,7 @@ def _cub_from_matlab(source: pathlib.Path) -> Birds:
     if not isinstance(values, np.ndarray):
         raise DataError(f'{splits_path} holds neither original_att nor att; get it again')
     values = check_attribute_list(values.T, len(names), splits_path)
-    of_image = check_label_list(_bird_vector(found, 'labels', path), len(names), path)
+    of_image = check_cub_label_list(_bird_vector(found, 'labels', path), len(names), path)
     features = found['features']
     if not isinstance(features, np.ndarray) or features.shape[1:] != of_image.shape:
         raise DataError(f'{path}: features are not numbers [D, {len(of_image)}], one column per label; get it again')
@@ -143,15 +143,15 @@ def _cub_from_matlab(source: pathlib.Path) -> Birds:
         if location not in splits:
             return None
         listed = _bird_vector(splits, location, splits_path)
-        images = check_label_list(listed, len(of_image), f'{splits_path}: {location}')
+        images = check_cub_label_list(listed, len(of_image), f'{splits_path}: {location}')
         return sorted({names[k] for k in of_image[images]})
 
     images_of = _cub_images_by_class(of_image, names)
-    return Birds(
+    return CubForm(
         'res101.mat',
         dict(zip(names, values, strict=True)),
         lambda name: features[:, images_of[name]].T[:, None],
-        divide_by_lists(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
+        divide_by_cub_lists(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
     )
 
 

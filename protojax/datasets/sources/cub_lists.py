@@ -51,10 +51,10 @@ def read_class_list(path: pathlib.Path) -> list[str]:
 def read_label_list(path: pathlib.Path, classes: int) -> np.ndarray:
     """The class of each image, from 0."""
     with reading_format(path, 'holds a label that is no number'):
-        return check_label_list(np.array([int(word) for word in read_numbered_list(path)]), classes, path)
+        return check_cub_label_list(np.array([int(word) for word in read_numbered_list(path)]), classes, path)
 
 
-def check_label_list(values: np.ndarray, classes: int, where) -> np.ndarray:
+def check_cub_label_list(values: np.ndarray, classes: int, where) -> np.ndarray:
     """Labels from 1 as labels from 0."""
     whole = values.dtype.kind in 'iuf' and (values == np.floor(values)).all()
     if not whole or not len(values) or not ((values >= 1) & (values <= classes)).all():
@@ -79,7 +79,7 @@ def check_attribute_list(values: np.ndarray, classes: int, where) -> np.ndarray:
 
 
 def read_division_lists(source: pathlib.Path, names: Sequence[str]) -> Division:
-    """Classes of each split, as lists in the source tell, or the rule of `divide_by_lists` for validation.
+    """Classes of each split, as lists in the source tell, or the rule of `divide_by_cub_lists` for validation.
 
     Lists hold names (trainclasses.txt) or numbers from 1 (trainids.txt); of several divisions the first is taken.
     """
@@ -92,7 +92,7 @@ def read_division_lists(source: pathlib.Path, names: Sequence[str]) -> Division:
     if listed['val'] is None and listed['train'] is not None:
         train = set(listed['train'])
         listed['val'] = [name for name in trainval if name not in train]
-    return divide_by_lists(trainval, listed['val'], listed['test'])
+    return divide_by_cub_lists(trainval, listed['val'], listed['test'])
 
 
 def read_split_list(source: pathlib.Path, part: str, names: Sequence[str]) -> list[str] | None:
@@ -110,7 +110,7 @@ def _listed_by_number(names: Sequence[str]) -> Callable[[str], str]:
     return lambda line: numbers.get(line.lstrip('0'), line)
 
 
-def divide_by_lists(trainval: list[str], validation: list[str] | None, test: list[str]) -> Division:
+def divide_by_cub_lists(trainval: list[str], validation: list[str] | None, test: list[str]) -> Division:
     """Splits; where validation is not given, it is every third class of trainval in the order of their names."""
     validation = set(sorted(trainval)[2::3] if validation is None else validation)
     splits = {'train': [name for name in trainval if name not in validation], 'validation': validation, 'test': test}

@@ -9,7 +9,11 @@ from protojax.datasets.sources import miniimagenet_forms as forms
 from protojax.datasets.sources.files import ARCHIVES, open_files, read_file
 from protojax.errors import DataError
 
-FORMS = {'lists': forms.from_lists, 'arrays': forms.from_arrays, 'folders': forms.from_folders}
+FORMS = {
+    'lists': forms.miniimagenet_form_of_lists,
+    'arrays': forms.miniimagenet_form_of_arrays,
+    'folders': forms.miniimagenet_form_of_folders,
+}
 
 
 @contextlib.contextmanager
@@ -40,8 +44,8 @@ def _miniimagenet_parts(path: pathlib.Path) -> list[pathlib.Path]:
 
 def _miniimagenet_splits(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
     """The form and splits of one folder, archive or pickle: of the first form that is there."""
-    if path.is_file() and (split := forms.split_of_arrays(path.name)):
-        return 'arrays', {split: forms.classes_of_arrays(read_pickle(read_file(path), path), path, split)}
+    if path.is_file() and (split := forms.split_in_form_of_arrays(path.name)):
+        return 'arrays', {split: forms.classes_in_form_of_arrays(read_pickle(read_file(path), path), path, split)}
     if path.is_file() and not path.name.lower().endswith(ARCHIVES):
         raise DataError(
             f'{path} is no folder, {", ".join(ARCHIVES)} or mini-imagenet-cache-*.pkl; give such a `source`'

@@ -19,17 +19,17 @@ IMAGES = ('.jpg', '.jpeg', '.png')
 LONGEST = 4 << 20  # bytes of a list or image; the list of the training images, with 1.2 MB, is the largest honest file
 
 
-class UnreadClass(NamedTuple):
+class _UnreadClass(NamedTuple):
     """The images of a class, not read yet."""
 
     count: int
     images: Callable[[], np.ndarray]  # () -> uint8 [count, 84, 84, 3]
 
 
-Classes = dict[str, UnreadClass]
+Classes = dict[str, _UnreadClass]
 
 
-def from_lists(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_lists(files: Files) -> dict[str, Classes]:
     """Splits of train.csv, val.csv and test.csv (filename,label); images are beside the list or in images/ there."""
     present = frozenset(files.names)
     return {split: _listed_classes(files, name, present) for split, name in _split_files(_split_of_list, files).items()}
@@ -53,7 +53,7 @@ def _listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes
     return _unread(files, images)
 
 
-def from_folders(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_folders(files: Files) -> dict[str, Classes]:
     """Splits of the folders train/<class>/, val/<class>/ and test/<class>/."""
     images, places = {}, {}
     for name in files.names:
@@ -66,16 +66,16 @@ def from_folders(files: Files) -> dict[str, Classes]:
     return {split: _unread(files, classes) for split, classes in images.items()}
 
 
-def from_arrays(files: Files) -> dict[str, Classes]:
+def miniimagenet_form_of_arrays(files: Files) -> dict[str, Classes]:
     """Splits of mini-imagenet-cache-train.pkl and the like."""
     splits = {}
-    for split, name in _split_files(split_of_arrays, files).items():
+    for split, name in _split_files(split_in_form_of_arrays, files).items():
         path = files.path / name
-        splits[split] = classes_of_arrays(read_pickle(files.read(name), path), path, split)
+        splits[split] = classes_in_form_of_arrays(read_pickle(files.read(name), path), path, split)
     return splits
 
 
-def classes_of_arrays(contents: dict, where, split: str) -> Classes:
+def classes_in_form_of_arrays(contents: dict, where, split: str) -> Classes:
     """Classes of {'image_data', 'class_dict': {name: indices}} or {'data', 'labels', ['catname2label']}."""
     with reading_format(where, 'holds no images by class'):
         match contents:
@@ -86,11 +86,11 @@ def classes_of_arrays(contents: dict, where, split: str) -> Classes:
                 indices = {str(name): _numbers(own, f'{where}: class {name!r}') for name, own in indices.items()}
             case {'data': np.ndarray() as images, 'labels': list() | np.ndarray() as labels}:
                 _check_images(images, where)
-                indices = indices_by_label(labels, len(images), contents.get('catname2label'), where, split)
+                indices = _indices_by_label(labels, len(images), contents.get('catname2label'), where, split)
             case _:
                 raise DataError(f'{where} holds neither image_data and class_dict nor data and labels; get it again')
     _check_indices(indices, len(images), where)
-    return {name: UnreadClass(len(own), lambda own=own: images[own]) for name, own in indices.items()}
+    return {name: _UnreadClass(len(own), lambda own=own: images[own]) for name, own in indices.items()}
 
 
 def _check_images(images: np.ndarray, where) -> None:
@@ -98,7 +98,7 @@ def _check_images(images: np.ndarray, where) -> None:
         raise DataError(f'{where}: images of {images.dtype} {images.shape[1:]}, not uint8 (84, 84, 3); get it again')
 
 
-def indices_by_label(labels, images: int, numbers_of_names, where, split: str) -> dict[str, np.ndarray]:
+def _indices_by_label(labels, images: int, numbers_of_names, where, split: str) -> dict[str, np.ndarray]:
     """The images of each label, under its name where there is one."""
     labels = _numbers(labels, f'{where}: labels')
     if len(labels) != images:
@@ -136,7 +136,7 @@ def _split_of_list(name: str) -> str | None:
     return SPLITS[stem] if ending == 'csv' and stem in ('train', 'val', 'test') else None
 
 
-def split_of_arrays(name: str) -> str | None:
+def split_in_form_of_arrays(name: str) -> str | None:
     """The split of a pickle whose name ends in train, val or test.
 
     In the category split, train_phase_val and train_phase_test hold further images of the training classes.
@@ -163,7 +163,7 @@ def _held_twice(files: Files, name: str, split: str) -> DataError:
 
 
 def _unread(files: Files, images: dict[str, list[str]]) -> Classes:
-    return {name: UnreadClass(len(own), lambda own=own: _decoded(files, own)) for name, own in images.items()}
+    return {name: _UnreadClass(len(own), lambda own=own: _decoded(files, own)) for name, own in images.items()}
 
 
 def _decoded(files: Files, names: list[str]) -> np.ndarray:

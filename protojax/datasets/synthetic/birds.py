@@ -18,7 +18,7 @@ TRAITS = 20  # hidden dimensions in which birds differ and from which all proper
 CROPS = 10
 
 
-class BirdWorld(NamedTuple):
+class _BirdWorld(NamedTuple):
     """What is unknown to the learner."""
 
     tastes: np.ndarray  # float32 [TRAITS, 312], traits to scores of the values
@@ -35,7 +35,7 @@ def birds(
     """
     rng = np.random.default_rng(seed)
     sizes = (TRAITS, 312), (312, features), (features, features)
-    world = BirdWorld(*(_normal(rng, size) / size[0] ** 0.5 for size in sizes))
+    world = _BirdWorld(*(_normal(rng, size) / size[0] ** 0.5 for size in sizes))
     splits, count = [], 0
     for own in classes:
         names = tuple(f'{k + 1:03}.Invented_Bird' for k in range(count, count + own))
@@ -44,7 +44,7 @@ def birds(
     return Data('synthetic birds, not CUB', True, *splits)
 
 
-def _split_of_birds(rng, world: BirdWorld, names: tuple[str, ...], items: int, noise: float) -> Split:
+def _split_of_birds(rng, world: _BirdWorld, names: tuple[str, ...], items: int, noise: float) -> Split:
     """Classes with traits of their own, birds around these, and ten crops of each bird."""
     traits = _normal(rng, (len(names), 1, TRAITS))
     habits = _normal(rng, (len(names), 1, 312)) / 2  # what does not follow from the traits
@@ -56,7 +56,7 @@ def _split_of_birds(rng, world: BirdWorld, names: tuple[str, ...], items: int, n
     return Split(crops, np.full(len(names), items, np.int32), names, _percentages(world, traits, habits)[:, 0])
 
 
-def _percentages(world: BirdWorld, traits: np.ndarray, habits: np.ndarray) -> np.ndarray:
+def _percentages(world: _BirdWorld, traits: np.ndarray, habits: np.ndarray) -> np.ndarray:
     """How many see each value of a property: [..., TRAITS] -> [..., 312], 100 within each property."""
     scores = np.exp(2 * traits @ world.tastes + habits)
     return 100 * scores / np.repeat(np.add.reduceat(scores, STARTS, -1), PROPERTIES, -1)

@@ -29,7 +29,7 @@ HEADINGS = (4, 1, 5, 1, 1, 0.5, 1, 1)  # right and down are what most scripts pr
 SHARP = ('line', 'angle', 'zigzag')
 
 
-class HandwritingStyle(NamedTuple):
+class _HandwritingStyle(NamedTuple):
     """What the characters of an alphabet have in common."""
 
     kinds: np.ndarray  # [len(TURNS)], how often it uses each kind of stroke
@@ -40,7 +40,7 @@ class HandwritingStyle(NamedTuple):
     width: float  # of characters, relative to their height
 
 
-class HandwrittenCharacter(NamedTuple):
+class _HandwrittenCharacter(NamedTuple):
     """The strokes that every drawing of a character is a variation of."""
 
     pens: np.ndarray  # [STROKES, STEPS + 1, 2], the pen's way in the unit square
@@ -62,7 +62,7 @@ def handwriting(seed: int = 0, *, alphabets: tuple[int, int, int] = (30, 5, 10),
 
 def _handwritten_alphabet(rng: np.random.Generator, characters: int, drawings: int) -> np.ndarray:
     """The drawings of all characters of one alphabet: uint8 [characters, drawings, 28, 28, 1]."""
-    style = HandwritingStyle(
+    style = _HandwritingStyle(
         kinds=rng.dirichlet(np.full(len(TURNS), 0.6)),
         strokes=rng.dirichlet([5, 4, 2]),
         headings=rng.dirichlet(HEADINGS),
@@ -77,7 +77,7 @@ def _handwritten_alphabet(rng: np.random.Generator, characters: int, drawings: i
     return images.reshape(characters, drawings, SIZE, SIZE, 1)
 
 
-def _handwritten_character(rng: np.random.Generator, style: HandwritingStyle) -> HandwrittenCharacter:
+def _handwritten_character(rng: np.random.Generator, style: _HandwritingStyle) -> _HandwrittenCharacter:
     """A new character in the style of its alphabet, filling a box of the unit square."""
     count = 2 + rng.choice(STROKES - 1, p=style.strokes)  # a single line or ring would look the same when turned
     pens, sharp = np.zeros((STROKES, STEPS + 1, 2)), np.zeros(STROKES)
@@ -92,10 +92,10 @@ def _handwritten_character(rng: np.random.Generator, style: HandwritingStyle) ->
     low, high = pens[:count].min((0, 1)), pens[:count].max((0, 1))
     extent = np.maximum(high - low, 0.35 * (high - low).max())
     pens = (pens - (low + high) / 2) / extent * np.array([style.width, 1.0]) * rng.uniform(0.55, 0.72)
-    return HandwrittenCharacter(pens + 0.5, sharp, np.arange(STROKES) < count)
+    return _HandwrittenCharacter(pens + 0.5, sharp, np.arange(STROKES) < count)
 
 
-def _pen_walk(rng: np.random.Generator, kind: str, style: HandwritingStyle) -> np.ndarray:
+def _pen_walk(rng: np.random.Generator, kind: str, style: _HandwritingStyle) -> np.ndarray:
     """The pen's way for a stroke of some kind, from the origin: [STEPS + 1, 2]."""
     pattern, bends = TURNS[kind]
     turn = rng.choice(bends) * rng.choice([-1, 1])

@@ -17,7 +17,7 @@ TEXTURES = ('plain', 'stripes', 'checks', 'rings', 'rays')
 Y, X = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.float32)
 
 
-class ShapeKind(NamedTuple):
+class _ShapeKind(NamedTuple):
     """What the images of a class have in common."""
 
     corners: int  # 0 is an ellipse
@@ -45,9 +45,9 @@ def _split_of_shapes(rng: np.random.Generator, classes: int, items: int) -> Spli
     return Split(images, np.full(classes, items, np.int32), names)
 
 
-def draw_shape_kind(rng: np.random.Generator) -> ShapeKind:
+def draw_shape_kind(rng: np.random.Generator) -> _ShapeKind:
     hue = rng.uniform()
-    return ShapeKind(
+    return _ShapeKind(
         corners=int(rng.choice([0, 3, 4, 5, 6, 8])),
         depth=rng.uniform(0.1, 0.45),
         stretch=rng.uniform(0.6, 1),
@@ -59,7 +59,7 @@ def draw_shape_kind(rng: np.random.Generator) -> ShapeKind:
     )
 
 
-def _draw_shapes(rng: np.random.Generator, kind: ShapeKind, items: int) -> np.ndarray:
+def _draw_shapes(rng: np.random.Generator, kind: _ShapeKind, items: int) -> np.ndarray:
     """Images of a class: uint8 [items, 84, 84, 3]."""
     u, v = _turned(X, Y, rng.uniform(0, 1, items), 1)
     hues = rng.uniform(0, 1, (2, items))
@@ -80,7 +80,7 @@ def _turned(x: np.ndarray, y: np.ndarray, turns: np.ndarray, scale) -> tuple[np.
     return c * x + s * y, c * y - s * x
 
 
-def inside_shape(kind: ShapeKind, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def inside_shape(kind: _ShapeKind, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Whether a point lies in the outline, whose radius goes up and down with the angle."""
     u = u / np.float32(kind.stretch)
     wave = np.cos(np.float32(kind.corners) * np.arctan2(v, u)) if kind.corners else np.float32(1)

@@ -34,12 +34,12 @@ HANDLERS = (
 
 
 def steps(x, kernel):
-    """The steps for a block of these images and this kernel: block.Steps."""
+    """The steps for a block of these images and this kernel: block.BlockSteps."""
     reason = _refusal(x, kernel) or _unavailable(x.dtype.name)
     if reason:
         _explain(reason)
         return block.PLAIN
-    return block.Steps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
+    return block.BlockSteps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
 
 
 @jax.custom_vjp
@@ -94,7 +94,7 @@ def _convolve_pool_relu(x, kernel, bias):
 
 def _convolve_pool_relu_gradient(residuals, gradient):
     x, kernel, bias, winners = residuals
-    plain = jax.vjp(block.convolve_pool_relu, x, kernel, bias)[1](gradient)
+    plain = jax.vjp(block.PLAIN.convolve_pool_relu, x, kernel, bias)[1](gradient)
     if winners is None:
         return plain
     of_weights = _call('convolve_pool_relu_gradient', [kernel, bias], x, winners, gradient)
@@ -112,7 +112,9 @@ def patch_moments(x):
     return tuple(_call('patch_moments', results, x))
 
 
-patch_moments.defvjp(lambda x: (patch_moments(x), x), lambda x, gradient: jax.vjp(block.patch_moments, x)[1](gradient))
+patch_moments.defvjp(
+    lambda x: (patch_moments(x), x), lambda x, gradient: jax.vjp(block.PLAIN.patch_moments, x)[1](gradient)
+)
 
 
 def _call(name, results, *arguments, aliases=None):
@@ -150,7 +152,7 @@ def _refusal(x, kernel):
 def _unavailable(dtype='float32'):
     """Loads the library for activations of a type at first use; why that is impossible, or None."""
     try:
-        library = build.load(*DEFINES[dtype])
+        library = build.load_kernels(*DEFINES[dtype])
     except build.BuildError as error:
         return str(error)
     for name in HANDLERS:

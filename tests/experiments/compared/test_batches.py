@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from experiments.compared.batches import sample_batch
-from experiments.compared.nearest import by_nearest, nearest_task
+from experiments.compared.nearest import nearest_classifier, nearest_task
 from protojax.devices import AXIS
 from protojax.distances import cosine
 from protojax.encoders import LinearMap
-from protojax.episodes import Dataset, DrawnEpisode, Episode
+from protojax.episodes import Dataset, Episode, GatheredEpisode
 
 COUNTS = np.array([1, 5, 2, 4])
 # Item i of class k is the number 10 k + i; padding is -1.
@@ -28,7 +28,7 @@ def test_every_item_is_drawn_alike_and_none_of_the_padding():
 
 def test_episodes_of_the_host_are_refused():
     with pytest.raises(ValueError, match='data on the device'):
-        sample_batch(jax.random.key(0), DrawnEpisode(jnp.zeros((2, 3)), jnp.arange(2)), size=2)
+        sample_batch(jax.random.key(0), GatheredEpisode(jnp.zeros((2, 3)), jnp.arange(2)), size=2)
 
 
 POINTS = Dataset(jnp.float32(np.random.default_rng(0).normal(size=(4, 5, 7))), jnp.asarray(COUNTS))
@@ -63,7 +63,7 @@ def test_the_layer_knows_the_classes_of_the_data_alone():
 def test_a_query_takes_the_label_of_the_nearest_example():
     rng = np.random.default_rng(0)
     support, queries, labels = rng.normal(size=(7, 3)), rng.normal(size=(20, 3)), np.array([2, 0, 1, 1, 0, 2, 2])
-    logits = by_nearest(Episode(support, labels, queries, None, jnp.arange(3)))
+    logits = nearest_classifier(Episode(support, labels, queries, None, jnp.arange(3)))
     for query, row in zip(queries, logits, strict=True):
         distances = np.array([cosine(query, point) for point in support])
         assert row.argmax() == labels[distances.argmin()]

@@ -9,11 +9,11 @@ import pytest
 from experiments import omniglot
 from experiments.compared import metalstm
 from experiments.compared.statistician import statistician_task
-from experiments.cub import EXPERIMENT, MODELS, RECIPE, cub_details
+from experiments.cub import EXPERIMENT, MODELS, RECIPE
 from experiments.running import building, driver
 from experiments.running.config import configured
 from experiments.running.driver import run_experiment
-from protojax.datasets.omniglot import SPLITS, rotated
+from protojax.datasets.omniglot import SPLITS, rotated_characters
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.encoders import Conv4
@@ -44,7 +44,7 @@ FEW_SHOT = {
 
 def characters(config):
     data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=6)
-    data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    data = data._replace(**{name: rotated_characters(getattr(data, name)) for name in SPLITS})
     smaller = {name: (split := getattr(data, name))._replace(items=split.items[:, :, 6:22, 6:22]) for name in SPLITS}
     return data._replace(**smaller)
 
@@ -94,5 +94,5 @@ def test_results_say_what_the_inputs_of_cub_are(tmp_path):
     names = sorted(few_birds.train.names + few_birds.validation.names)
     train = few_birds.train._replace(names=tuple(name for i, name in enumerate(names) if i % 3 != 2))
     by_rule = few_birds._replace(train=train, validation=few_birds.validation._replace(names=tuple(names[2::3])))
-    told = cub_details(configured(RECIPE, {}), by_rule)
+    told = EXPERIMENT.details(configured(RECIPE, {}), by_rule)
     assert told['validation_classes'].startswith('every third class') and 'features' not in told

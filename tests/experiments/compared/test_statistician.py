@@ -9,7 +9,7 @@ import pytest
 from experiments.compared.statistician import (
     context_divergence,
     divergence,
-    sample,
+    sample_gaussian,
     statistician_bounds,
     statistician_task,
 )
@@ -33,7 +33,7 @@ def test_divergence_has_its_closed_form():
 
 def test_divergence_is_the_mean_of_log_ratios():
     q, p = (gaussian(RNG.normal(size=3), RNG.uniform(0.5, 2, 3)) for _ in range(2))
-    points = np.asarray(sample(jax.random.key(0), jnp.tile(q[None], (200_000, 1))), np.float64)
+    points = np.asarray(sample_gaussian(jax.random.key(0), jnp.tile(q[None], (200_000, 1))), np.float64)
 
     def log_density(gaussian):
         mean, variance = np.asarray(gaussian[:3]), np.exp(gaussian[3:])

@@ -6,15 +6,14 @@ from made_up import classes
 from matplotlib.contour import ContourSet
 
 from experiments.reporting.diagrams import (
+    diagram_items,
     diagram_plane,
     farthest_for_diagram,
-    items_for_diagram,
     nearest_for_diagram,
     prototype_diagram,
     query_for_diagram,
 )
-from experiments.reporting.drawing import encoded_drawing
-from experiments.reporting.maps import EmbeddedClasses
+from experiments.reporting.drawing import DrawnClasses, encoded_drawing
 
 RNG = np.random.default_rng(0)
 
@@ -37,7 +36,7 @@ def test_a_diagram_has_support_prototypes_query_and_regions(few_shot, with_image
     support = classes(3, 4)
     support = support if with_images else support._replace(images=None)
     prototypes = np.stack([support.points[support.labels == k].mean(0) for k in range(3)])
-    query = EmbeddedClasses(support.points[:1] + 0.1, support.labels[:1], support.names, support.images)
+    query = DrawnClasses(support.points[:1] + 0.1, support.labels[:1], support.names, support.images)
     figure = prototype_diagram(support, prototypes, query, 'title', 'remark', few_shot=few_shot)
     (axes,) = figure.axes
     black = [line for line in axes.lines if line.get_color() == 'black' and line.get_marker() == 'o']
@@ -59,7 +58,7 @@ def test_three_classes_that_are_near_and_three_that_are_far():
 
 def test_the_query_is_right_by_a_margin():
     """Prototypes are at 0 and 10; the first class has items at 1, 4.5 and (wrong) 6, the second at 9."""
-    found = EmbeddedClasses(np.array([[1.0], [4.5], [6.0], [9.5]]), np.array([0, 0, 0, 1]), ('a', 'b'))
+    found = DrawnClasses(np.array([[1.0], [4.5], [6.0], [9.5]]), np.array([0, 0, 0, 1]), ('a', 'b'))
     prototypes = np.array([[0.0], [10.0]])
     points = [query_for_diagram(found, prototypes, share=share).points for share in (0.0, 0.5, 1.0)]
     assert np.concatenate(points)[:, 0].tolist() == [4.5, 1.0, 9.5]
@@ -68,6 +67,6 @@ def test_the_query_is_right_by_a_margin():
 
 
 def test_chosen_classes_are_numbered_anew():
-    found = EmbeddedClasses(np.arange(4.0)[:, None], np.array([2, 5, 1, 2]), tuple('abcdef'))
-    chosen = items_for_diagram(found, np.array([1, 3]), np.array([2, 5]))
+    found = DrawnClasses(np.arange(4.0)[:, None], np.array([2, 5, 1, 2]), tuple('abcdef'))
+    chosen = diagram_items(found, np.array([1, 3]), np.array([2, 5]))
     assert chosen.labels.tolist() == [1, 0] and chosen.names == ('c', 'f') and chosen.points.tolist() == [[1], [3]]

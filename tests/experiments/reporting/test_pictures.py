@@ -6,8 +6,8 @@ import pytest
 from experiments.reporting.confusion import confused_pairs
 from experiments.reporting.drawing import encoded_drawing
 from experiments.reporting.pictures import (
-    PicturedPredictions,
-    letter_in_picture,
+    PicturedQueries,
+    _letter_in_picture,
     picture_of_curves,
     picture_of_episode,
     picture_of_mistakes,
@@ -55,7 +55,7 @@ def images(count, channels=1):
 
 @pytest.mark.parametrize('channels', [1, 3])
 def test_an_episode_shows_each_image_once_and_marks_mistakes(channels):
-    queries = PicturedPredictions(
+    queries = PicturedQueries(
         np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), ('Korean/a', 'Korean/b'), images(4, channels)
     )
     figure = picture_of_episode(images(2, channels), np.array([0, 1]), queries, 'episode')
@@ -69,13 +69,13 @@ def test_an_episode_shows_each_image_once_and_marks_mistakes(channels):
 
 def test_a_large_episode_is_shown_in_part():
     labels = np.repeat(np.arange(30), 20)
-    queries = PicturedPredictions(labels, labels, tuple(map(str, range(30))), images(600))
+    queries = PicturedQueries(labels, labels, tuple(map(str, range(30))), images(600))
     (axes,) = picture_of_episode(images(30), np.arange(30), queries, 'episode').axes
     assert len(axes.images) == 20 * (1 + 15)
 
 
 # Class 0 is taken for 1 in half of its items, 1 for 0 in a quarter, 2 for 0 in all of its items.
-CONFUSED = PicturedPredictions(
+CONFUSED = PicturedQueries(
     np.array([0, 0, 1, 1, 1, 1, 2]), np.array([0, 1, 0, 1, 1, 1, 0]), ('zero', 'one', 'two'), images(7)
 )
 
@@ -109,4 +109,4 @@ def test_no_mistakes_at_all(drawn):
 
 
 def test_letters():
-    assert [letter_in_picture(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']
+    assert [_letter_in_picture(k) for k in (0, 25, 26, 27, 701)] == ['A', 'Z', 'AA', 'AB', 'ZZ']

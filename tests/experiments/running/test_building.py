@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from experiments.running.building import (
+    _channel_statistics,
     build_augmentations,
     build_few_shot_task,
     build_zero_shot_task,
-    channel_statistics,
 )
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig, config_to_json
-from experiments.running.driver import Run, save_trained_weights
+from experiments.running.driver import ExperimentRun, save_experiment_weights
 from protojax.datasets import Data, Split
 from protojax.episodes import Episode
 from protojax.pretrained import load_pretrained
@@ -144,8 +144,8 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
 
     task = build_few_shot_task(config, data)
     params, batch_stats = task.initialize(jax.random.key(0))
-    run = Run(config, None, data, task, [], SimpleNamespace(path=tmp_path))
-    save_trained_weights(run, (params, batch_stats), {'seed': 3})
+    run = ExperimentRun(config, None, data, task, [], SimpleNamespace(path=tmp_path))
+    save_experiment_weights(run, (params, batch_stats), {'seed': 3})
     expected = scores(task, params, batch_stats)
     file = str(tmp_path / 'weights.safetensors')
     weights = load_pretrained(file)
@@ -160,7 +160,7 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
         np.testing.assert_allclose(without, expected * factor, rtol=1e-5, atol=1e-6)
     assert np.ptp(expected) > 0
 
-    save_trained_weights(run, (params, batch_stats), {'config': config_to_json(config)})
+    save_experiment_weights(run, (params, batch_stats), {'config': config_to_json(config)})
     other = dataclasses.replace(config, weights=file, model='prototypical', context='none', distance='mahalanobis')
     with pytest.raises(ConfigError, match='were trained with --(distance|model)=.*; give this flag'):
         build_few_shot_task(other, data)
@@ -184,7 +184,7 @@ def test_advice_names_a_flag_that_can_help():
 def test_channel_statistics():
     rng = np.random.default_rng(0)
     items, counts = rng.integers(0, 256, (3, 5, 84, 84, 3), dtype=np.uint8), np.array([5, 2, 4], np.int32)
-    mean, deviation = channel_statistics(Split(items, counts, ('a', 'b', 'c')))
+    mean, deviation = _channel_statistics(Split(items, counts, ('a', 'b', 'c')))
     pixels = np.concatenate([own[:count].reshape(-1, 3) for own, count in zip(items, counts, strict=True)]) / 255
     np.testing.assert_allclose(mean, pixels.mean(0), rtol=1e-6)
     np.testing.assert_allclose(deviation, pixels.std(0), rtol=1e-6)
@@ -194,5 +194,5 @@ def test_channel_statistics():
 def test_images_of_padding_do_not_count():
     items = np.zeros((1, 2, 84, 84, 3), np.uint8)
     items[0, 0] = 255
-    mean, deviation = channel_statistics(Split(items, np.array([1], np.int32), ('a',)))
+    mean, deviation = _channel_statistics(Split(items, np.array([1], np.int32), ('a',)))
     assert mean.tolist() == [1, 1, 1] and deviation.tolist() == [0, 0, 0]

@@ -9,10 +9,10 @@ from experiments import cub, miniimagenet, omniglot
 from experiments.running.config import (
     GROUPS,
     ConfigError,
+    config_differences,
     config_identity,
     config_to_json,
-    differing_fields,
-    run_name_of_config,
+    name_of_config,
 )
 from experiments.running.flags import flags_help, message_with_flags, parse_flags
 
@@ -106,9 +106,9 @@ def test_lists_must_be_numbers():
 def test_an_experiment_is_known_by_what_changes_its_result():
     saved = config_to_json(omniglot.RECIPE)
     moved = dataclasses.replace(omniglot.RECIPE, workdir='/elsewhere', data_dir='/data', test_episodes=7)
-    assert differing_fields(moved, saved) == {}
+    assert config_differences(moved, saved) == {}
     other = dataclasses.replace(omniglot.RECIPE, shot=5, seed=3)
-    assert differing_fields(other, saved) == {'seed': (0, 3), 'shot': (1, 5)}
+    assert config_differences(other, saved) == {'seed': (0, 3), 'shot': (1, 5)}
 
 
 def test_arguments_that_the_library_names_are_shown_as_flags():
@@ -120,11 +120,11 @@ def test_a_model_brings_its_values_and_flags_change_them():
     assert parse_flags(miniimagenet.RECIPE, ['--model=metalstm']).way == 5
     config = parse_flags(omniglot.RECIPE, ['--model=metalstm', '--shot=5', '--clip_norm=1'])
     assert (config.way, config.query, config.test_way, config.clip_norm) == (5, 15, (5,), 1.0)
-    assert run_name_of_config('omniglot', omniglot.RECIPE, config_identity(config)) == (
+    assert name_of_config('omniglot', omniglot.RECIPE, config_identity(config)) == (
         'omniglot-5way-5shot-model=metalstm-clip_norm=1.0-seed0'
     )
     plain = parse_flags(omniglot.RECIPE, ['--model=nearest'])
-    name = run_name_of_config('omniglot', omniglot.RECIPE, config_identity(plain))
+    name = name_of_config('omniglot', omniglot.RECIPE, config_identity(plain))
     assert name == 'omniglot-8way-1shot-model=nearest-seed0'
 
 

@@ -16,7 +16,7 @@ from experiments.running.evaluating import evaluators
 from experiments.running.flags import parse_flags
 from experiments.running.workdir import WorkdirError, default_workdir
 from protojax.checkpoints import Checkpoints
-from protojax.datasets.omniglot import SPLITS, rotated
+from protojax.datasets.omniglot import SPLITS, rotated_characters
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
@@ -42,7 +42,7 @@ TINY = {
 
 def characters(config, synthetic=True):
     data = handwriting(0, alphabets=(2, 1, 1), characters=4, drawings=10)
-    data = data._replace(**{name: rotated(getattr(data, name)) for name in SPLITS})
+    data = data._replace(**{name: rotated_characters(getattr(data, name)) for name in SPLITS})
     smaller = {name: (split := getattr(data, name))._replace(items=split.items[:, :, 6:22, 6:22]) for name in SPLITS}
     data = data._replace(**smaller)
     return data if synthetic else data._replace(title='Omniglot', synthetic=False)

@@ -22,7 +22,7 @@ def test_steps_at_once_end_where_something_is_due(monkeypatch):
 
     monkeypatch.setattr(fitting, 'parallelize', counted)
     config = FewShotConfig(log_every=4, validate_every=8, checkpoint_every=4)
-    advance = fitting.stepper(config, None, None, [SimpleNamespace(platform='tpu')])
+    advance = fitting.fitting_stepper(config, None, None, [SimpleNamespace(platform='tpu')])
     dataset, step = Dataset(jnp.zeros((2, 2, 1)), jnp.full(2, 2)), 2
     state, seen = Counter(step), []
     while step < 15:

@@ -25,10 +25,10 @@ from protojax.datasets.formats.pickle import read_pickle
 from protojax.datasets.formats.pictures import read_picture
 from protojax.datasets.formats.torch7 import read_torch7
 from protojax.datasets.sources.cub_forms import read_cub_features
-from protojax.datasets.sources.cub_lists import check_label_list, read_split_list
+from protojax.datasets.sources.cub_lists import check_cub_label_list, read_split_list
 from protojax.datasets.sources.files import open_files, read_file
 from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
-from protojax.datasets.sources.miniimagenet_forms import classes_of_arrays, indices_by_label
+from protojax.datasets.sources.miniimagenet_forms import _indices_by_label, classes_in_form_of_arrays
 from protojax.errors import DataError
 
 SLACK = 32 << 20  # bytes beside the budget, for what is not counted
@@ -217,7 +217,7 @@ def test_pickle_with_one_list_for_many_classes():
     indices = list(range(400))
     contents = {'image_data': np.zeros((400, 84, 84, 3), np.uint8), 'class_dict': dict.fromkeys(range(50_000), indices)}
     data = pickle.dumps(contents, 4)
-    assert 'listed twice' in refused(lambda: classes_of_arrays(read_pickle(data, 'x'), 'x', 'train'))
+    assert 'listed twice' in refused(lambda: classes_in_form_of_arrays(read_pickle(data, 'x'), 'x', 'train'))
 
 
 def test_pickle_with_one_string_for_many_arrays():
@@ -277,11 +277,11 @@ def test_zip_with_a_long_list_of_files(tmp_path):
 
 def test_as_many_labels_as_images():
     began = time.process_time()
-    found = indices_by_label(np.arange(100_000)[::-1] // 2, 100_000, None, 'x', 'train')
+    found = _indices_by_label(np.arange(100_000)[::-1] // 2, 100_000, None, 'x', 'train')
     assert time.process_time() - began < 2
     assert len(found) == 50_000 and found['train 000'].tolist() == [99_998, 99_999]
     tiny = {'data': np.zeros((9, 1), np.uint8), 'labels': [1]}
-    assert 'images of uint8 (1,)' in refused(classes_of_arrays, tiny, 'x', 'train')  # before the labels
+    assert 'images of uint8 (1,)' in refused(classes_in_form_of_arrays, tiny, 'x', 'train')  # before the labels
 
 
 @pytest.mark.parametrize('size', [-512, -1, -(1 << 40), 1 << 60])
@@ -420,7 +420,7 @@ def test_files_that_are_cut_after_they_were_opened(tmp_path):
 
 @pytest.mark.parametrize('labels', [[1.5, 1.0], [1.0, np.nan], [1.0, np.inf]])
 def test_labels_that_are_no_whole_numbers(labels):
-    assert 'not all whole numbers from 1 to 2' in refused(check_label_list, np.array(labels), 2, 'x.mat')
+    assert 'not all whole numbers from 1 to 2' in refused(check_cub_label_list, np.array(labels), 2, 'x.mat')
 
 
 def test_complex_numbers():

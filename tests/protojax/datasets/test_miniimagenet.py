@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from protojax.datasets import formats
-from protojax.datasets.miniimagenet import check_miniimagenet_classes, load_miniimagenet
+from protojax.datasets.miniimagenet import _check_miniimagenet_classes, load_miniimagenet
 from protojax.datasets.sources import files
 from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.errors import DataError
@@ -351,6 +351,6 @@ def test_tar_bomb_is_refused(tmp_path, monkeypatch):
 
 def test_real_data(real_data):
     with open_miniimagenet_files(real_data('miniimagenet')) as (splits, _):
-        check_miniimagenet_classes(splits, 'source')
+        _check_miniimagenet_classes(splits, 'source')
         assert splits['validation']['n01855672'].count == 600
         assert splits['validation']['n01855672'].images().shape == (600, 84, 84, 3)

@@ -10,12 +10,12 @@ from jax import lax
 
 from protojax.encoders.block import (
     EPSILON,
-    Statistics,
+    PLAIN,
+    BlockStatistics,
+    _statistics_of_patches,
     batch_block,
     fixed_block,
     max_pool,
-    patch_moments,
-    statistics_of_patches,
 )
 
 # images, height, width, channels, filters; the moments of patches serve where 9 channels < filters
@@ -35,7 +35,7 @@ def arguments(shape, dtype=np.float64, seed=0):
 
 def given_statistics(shape, dtype=np.float64):
     rng = np.random.default_rng(1)
-    return Statistics(rng.normal(size=shape[-1]).astype(dtype), rng.uniform(0.5, 2, shape[-1]).astype(dtype))
+    return BlockStatistics(rng.normal(size=shape[-1]).astype(dtype), rng.uniform(0.5, 2, shape[-1]).astype(dtype))
 
 
 def textbook(x, kernel, scale, bias, statistics=None):
@@ -43,7 +43,7 @@ def textbook(x, kernel, scale, bias, statistics=None):
     y = lax.conv_general_dilated(x, kernel, (1, 1), ((1, 1), (1, 1)), dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
     if statistics is None:
         mean = y.mean((0, 1, 2))
-        statistics = Statistics(mean, jnp.mean(jnp.square(y - mean[None, None, None]), (0, 1, 2)))
+        statistics = BlockStatistics(mean, jnp.mean(jnp.square(y - mean[None, None, None]), (0, 1, 2)))
     mean, var, scale, bias = (v[None, None, None] for v in (*statistics, scale, bias))
     y = jnp.maximum((y - mean) / jnp.sqrt(var + EPSILON) * scale + bias, 0)
     return lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID'), statistics
@@ -131,7 +131,7 @@ def test_statistics_by_hand():
     kernel[1, 1] = [[2, -1], [0, 1]]
     x = np.array([[[[1, 0], [2, 3]], [[3, 3], [6, 6]]]], np.float32)  # outputs 2 4 6 12 and -1 1 0 0
     for statistics in (
-        statistics_of_patches(*patch_moments(x), kernel),
+        _statistics_of_patches(*PLAIN.patch_moments(x), kernel),
         batch_block(x, kernel, *np.ones((2, 2), np.float32))[1],
     ):
         np.testing.assert_allclose(statistics.mean, [6, 0], atol=1e-6)

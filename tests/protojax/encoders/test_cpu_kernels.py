@@ -80,7 +80,7 @@ def fixed(fixed_block, statistics):
     """A fixed block in the form of a batch block."""
 
     def block(*args):
-        given = blocks.Statistics(*(s.astype(args[0].dtype) for s in statistics))
+        given = blocks.BlockStatistics(*(s.astype(args[0].dtype) for s in statistics))
         return fixed_block(*args, given), given
 
     return block
@@ -204,7 +204,9 @@ def test_scan_and_vmap_agree_with_single_calls():
 @needs_kernels
 def test_nan_is_not_lost():
     x, *args = cast(arguments(2, 4, 4, 64), jnp.float32)
-    activations = kernel_fixed_block(x.at[0, 0, 0].set(jnp.nan), *args, blocks.Statistics(jnp.zeros(64), jnp.ones(64)))
+    activations = kernel_fixed_block(
+        x.at[0, 0, 0].set(jnp.nan), *args, blocks.BlockStatistics(jnp.zeros(64), jnp.ones(64))
+    )
     assert np.isnan(activations[0, 0, 0]).sum() >= 63  # all but the filter of scale zero at most
     assert np.isfinite(activations[1]).all()
 
@@ -278,13 +280,13 @@ def test_without_compiler_the_plain_path_takes_over(compiler, reason, tmp_path):
 
 @needs_kernels
 def test_damaged_library_is_built_again(tmp_path, monkeypatch, caplog):
-    build.load()
+    build.load_kernels()
     (sound,) = build._cache_directory().glob(f'{build._key(build._compiler())}-*.so')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     monkeypatch.setattr(build, 'FLAGS', ('-O0', *build.FLAGS[1:]))  # compiles quicker
     damaged = build._cache_directory() / f'{build._key(build._compiler())}-{sound.name.partition("-")[2]}'
     damaged.write_bytes(sound.read_bytes()[:1000])
-    library = build.load()
+    library = build.load_kernels()
     assert 'damaged' in caplog.text
     assert library._name == str(next(damaged.parent.iterdir()))  # and no temporary file is left
     assert library.protojax_patch_moments

@@ -43,7 +43,9 @@ def test_conv4_is_four_blocks_on_scaled_pixels():
     x = jnp.asarray(IMAGES / 255, jnp.float32)
     for i in range(4):
         p, s = params[f'ConvBlock_{i}'], batch_stats[f'ConvBlock_{i}']
-        x = jax.jit(blocks.fixed_block)(x, p['kernel'], p['scale'], p['bias'], blocks.Statistics(s['mean'], s['var']))
+        x = jax.jit(blocks.fixed_block)(
+            x, p['kernel'], p['scale'], p['bias'], blocks.BlockStatistics(s['mean'], s['var'])
+        )
     embeddings, unchanged = jitted(SMALL)(params, batch_stats, IMAGES)
     np.testing.assert_allclose(embeddings, x.reshape(6, 8), rtol=1e-5, atol=1e-6)
     assert np.abs(embeddings).max() > 0

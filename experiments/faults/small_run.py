@@ -15,18 +15,18 @@ FLAGS = ['--data=real', '--way=5', '--query=5', '--dimensions=8', '--learning_ra
 ]
 
 
-def command_of_run(folder: pathlib.Path) -> list[str]:
+def small_run_command(folder: pathlib.Path) -> list[str]:
     """The command of a run but for its workdir, with a source and a cache of compiled programs in the folder."""
-    _write_source_of_run(folder / 'source')
-    data = [f'--source={folder}/source', f'--data_dir={data_dir_of_run(folder)}']
+    _write_small_source(folder / 'source')
+    data = [f'--source={folder}/source', f'--data_dir={small_run_data_dir(folder)}']
     return [sys.executable, '-m', 'experiments.cub', *FLAGS, *data, f'--compilation_cache={folder}/compiled']
 
 
-def data_dir_of_run(folder: pathlib.Path) -> pathlib.Path:
+def small_run_data_dir(folder: pathlib.Path) -> pathlib.Path:
     return folder / 'prepared'
 
 
-def _write_source_of_run(folder: pathlib.Path) -> None:
+def _write_small_source(folder: pathlib.Path) -> None:
     """Features and attributes of a few invented birds, in the form of CUB."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
@@ -46,22 +46,22 @@ def _write_source_of_run(folder: pathlib.Path) -> None:
         (folder / f'{name}.txt').write_text('\n'.join(content))
 
 
-def finish_run(command: list[str], workdir: pathlib.Path) -> None:
+def finish_small_run(command: list[str], workdir: pathlib.Path) -> None:
     """Start a run and let it end."""
     subprocess.run([*command, f'--workdir={workdir}'], check=True, capture_output=True)
 
 
-def start_run(command: list[str], workdir: pathlib.Path, *flags: str) -> subprocess.Popen:
+def start_small_run(command: list[str], workdir: pathlib.Path, *flags: str) -> subprocess.Popen:
     """Start a run, whose output goes to a file beside its workdir."""
-    with open(log_of_run(workdir), 'wb') as file:
+    with open(small_run_log(workdir), 'wb') as file:
         return subprocess.Popen([*command, f'--workdir={workdir}', *flags], stdout=file, stderr=file)
 
 
-def log_of_run(workdir: pathlib.Path) -> pathlib.Path:
+def small_run_log(workdir: pathlib.Path) -> pathlib.Path:
     return workdir.with_name(f'{workdir.name}.log')
 
 
-def metrics_of_run(workdir) -> list[dict]:
+def small_run_metrics(workdir) -> list[dict]:
     """The whole lines of a run's metrics so far."""
     file = workdir / 'metrics.jsonl'
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
