@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments import cub
 from experiments.reporting import charts, records
-from experiments.reporting.comparison import published_comparison
+from experiments.reporting.comparison import comparison_of_page
 from experiments.reporting.diagrams import (
     diagram_items,
     farthest_for_diagram,
@@ -69,14 +69,12 @@ def _zero_shot_figure(config):
 
 def _distance_figure(config):
     """Accuracy by distance, way and shot for both models on miniImageNet, ours beside the paper's."""
-    _, found, _ = published_comparison('distance')
-    return charts.distance_chart(found)
+    return charts.distance_chart(comparison_of_page('distance'))
 
 
 def _way_figure(config):
     """Accuracy by training way for both shots on miniImageNet, or on --dataset=omniglot, ours beside the paper's."""
-    _, found, _ = published_comparison('omniglot-way' if config.dataset == 'omniglot' else 'way')
-    return charts.way_chart(found)
+    return charts.way_chart(comparison_of_page('omniglot-way' if config.dataset == 'omniglot' else 'way'))
 
 
 def _tengwar_figure(config):

@@ -27,6 +27,7 @@ from experiments.reporting.comparison import (
 from experiments.reporting.markdown import markdown_table
 from experiments.reporting.paper import TABLES, difference_from_paper
 from experiments.reporting.records import (
+    LENGTHS,
     append_record,
     published_records,
     read_record,
@@ -39,7 +40,7 @@ from experiments.reporting.records import (
     select_records,
     training_record,
 )
-from experiments.running.config import ConfigError
+from experiments.running.config import ConfigError, config_text
 from experiments.running.flags import start_with_flags
 from experiments.running.progress import phase
 from experiments.running.startup import start_logging
@@ -149,7 +150,9 @@ def _published_choices(text):
             cells.append(record_cell(ours) + (f' ({change:+.2f})' if rows else ''))
         rows.append([name, f'`{further}`' if further else '', *cells, _published_seeds(runs), _published_minutes(runs)])
     hardware = _published_hardware([run for _, _, runs in found for run in runs])
-    title = f'`{command}` with the flags of each row, on {hardware}:'
+    given, told = record_flags(first[0]['command']), record_flags(command + ' ' + found[0][1])
+    lengths = {name: value for name, value in given.items() if name in LENGTHS and name not in told}
+    title = f'`{" ".join(filter(None, [command, config_text(lengths)]))}` with the flags of each row, on {hardware}:'
     return [title, '', *markdown_table(['', 'flags', *columns, 'seeds', 'time'], rows)]
 
 

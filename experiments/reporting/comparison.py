@@ -1,10 +1,18 @@
 """A table of the paper with our figures beside the paper's, as data, as Markdown and as a chart."""
 
+import re
+
 from experiments.reporting.charts import CHARTS
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.markdown import markdown_table
 from experiments.reporting.paper import TABLES, difference_from_paper
-from experiments.reporting.records import record_cell, record_flags, score_of_records, select_published_records
+from experiments.reporting.records import (
+    PUBLISHED,
+    record_cell,
+    record_flags,
+    score_of_records,
+    select_published_records,
+)
 
 DPI = 120  # of charts: sharp on a page, and small files
 LEGEND = (
@@ -42,6 +50,12 @@ def published_comparison(text):
     table = TABLES[name]
     found = comparison_with_paper(table, lambda wanted: select_published_records(table.experiment, wanted | given))
     return name, found, given
+
+
+def comparison_of_page(name):
+    """The comparison as RESULTS.md shows it, of runs with the flags that are given there."""
+    places = re.findall(r'<!-- paper: (.*?)\s*-->', (PUBLISHED / 'page.md').read_text())
+    return published_comparison(next(place for place in places if place.split()[0] == name))[1]
 
 
 def comparison_has_ours(found):

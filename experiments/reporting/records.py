@@ -140,7 +140,7 @@ def score_of_records(runs, column):
 def record_cell(ours):
     """A score as text: mean over the seeds ± half width of the interval of one run [lowest and highest seed]."""
     if ours is None:
-        return '-'
+        return 'not run'
     values = ours['seeds'].values()
     spread = f' [{min(values):.2f}, {max(values):.2f}]' if len(values) > 1 else ''
     return f'{ours["accuracy"]:.2f} ± {ours["ci95"]:.2f}{spread}'

@@ -28,7 +28,7 @@ from protojax.checkpoints import Checkpoints
 from protojax.datasets import Data
 from protojax.photo_weights import PACKAGED
 from protojax.pretrained import Pretrained, load_pretrained, pretrained_path, save_pretrained
-from protojax.tasks import Task, started_from
+from protojax.tasks import Task, task_started_from
 
 STAGES = ('pretrain', 'search', 'train')
 
@@ -116,7 +116,7 @@ def _pretrained_task(run, options):
     config, task = build_pretraining(run.config, run.data, run.task.encoder)
     training = placed(config, run.devices, run.data.train)
     state = fit_stage(config, task, training, stage='pretrain', episodes=config.episodes, **options).state
-    return started_from(run.task, *jax.device_get((state.params['encoder'], state.batch_stats)))
+    return task_started_from(run.task, *jax.device_get((state.params['encoder'], state.batch_stats)))
 
 
 def _best_of_stage(fitted, config):

@@ -105,8 +105,14 @@ def test_a_column_is_of_the_model_of_its_shot(add):
     ):
         add(columns=both, **values)
     rows = cells(KINDS['summary']('omniglot'))
-    assert rows[0] == ["protojax, the paper's recipe", '91.00 ± 0.50 [90.00, 92.00]', '99.00 ± 0.50', '-', '-']
-    assert rows[1] == ['protojax, `--recipe=modern`', '95.00 ± 0.50', '-', '-', '-']
+    assert rows[0] == [
+        "protojax, the paper's recipe",
+        '91.00 ± 0.50 [90.00, 92.00]',
+        '99.00 ± 0.50',
+        'not run',
+        'not run',
+    ]
+    assert rows[1] == ['protojax, `--recipe=modern`', '95.00 ± 0.50', 'not run', 'not run', 'not run']
     assert rows[2] == ['the paper', '98.8', '99.7', '96.0', '98.9']
     assert 'prototypical-networks/issues/2' in rows[3][0] and rows[3][1:] == ['98.4', '99.6', '94.9', '98.6']
     lines = KINDS['paper']('omniglot')
@@ -115,7 +121,7 @@ def test_a_column_is_of_the_model_of_its_shot(add):
     assert '# Prototypical networks: 2 min for each seed (0, 1) on abacus' in lines
     add(columns=both, accuracy=80.0, episodes=70)
     assert KINDS['paper']('omniglot') == lines  # a shorter training is not shown, unless it is asked for
-    assert cells(KINDS['paper']('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', '-', '99.7']
+    assert cells(KINDS['paper']('omniglot --episodes=70'))[-1][1:5] == ['80.00 ± 0.50', '98.8', 'not run', '99.7']
 
 
 def test_what_cannot_be_compared_has_a_row_of_its_own(add):
@@ -131,10 +137,10 @@ def test_what_cannot_be_compared_has_a_row_of_its_own(add):
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, evaluate_on='validation', accuracy=70.0)
     last = cells(KINDS['paper']('miniimagenet'))[-2:]
     assert last[0] == ['Prototypical networks', '-', '49.42 ± 0.78', '-', '68.20 ± 0.66']
-    assert last[1] == ['Prototypical networks, validation classes', '-', '-', '70.00 ± 0.50', '-']
+    assert last[1] == ['Prototypical networks, validation classes', 'not run', '-', '70.00 ± 0.50', '-']
     add(miniimagenet, columns=('5-way 5-shot',), shot=5, accuracy=68.0)  # the test classes go before
     last = cells(KINDS['paper']('miniimagenet'))[-1]
-    assert last == ['Prototypical networks', '-', '49.42 ± 0.78', '68.00 ± 0.50', '68.20 ± 0.66']
+    assert last == ['Prototypical networks', 'not run', '49.42 ± 0.78', '68.00 ± 0.50', '68.20 ± 0.66']
 
 
 CHOICES = """\

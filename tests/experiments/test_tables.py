@@ -65,8 +65,8 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
 
     first, second = _trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)
     found = rows(write_table('cub', options))
-    assert found['Prototypical networks, GoogLeNet features'] == ['-', '54.6', '-', '-']
-    assert found['SJE, GoogLeNet features'] == ['-', '50.1', '-', '-']
+    assert found['Prototypical networks, GoogLeNet features'] == ['not run', '54.6', 'not run', '-']
+    assert found['SJE, GoogLeNet features'] == ['not run', '50.1', 'not run', '-']
     assert found['SJE, AlexNet features (quoted)'] == ['', '40.3', '', '-']
     finish(first, {'50-way per image': 55.0, '50-way per class': 50.0}, synthetic=True)
     finish(second, {'50-way per image': 56.0, '50-way per class': 53.0}, synthetic=True)
@@ -163,5 +163,5 @@ def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd
     errors = capfd.readouterr().err
     assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors
     assert (
-        '| Prototypical networks, GoogLeNet features | -                | 54.6  |' in (tmp_path / 'cub.md').read_text()
+        '| Prototypical networks, GoogLeNet features | not run          | 54.6  |' in (tmp_path / 'cub.md').read_text()
     )
