@@ -62,7 +62,8 @@ def record(way, shot, **changes):
 
 
 def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monkeypatch):
-    runs = [record(20, 5), record(20, 5, model='matching', distance='cosine')]
+    length = {'episodes': 1000}  # of the runs that the page of results shows
+    runs = [record(20, 5, **length), record(20, 5, model='matching', distance='cosine', **length), record(5, 5)]
     monkeypatch.setattr(
         'experiments.reporting.records.published_records', lambda name: runs if name == 'miniimagenet' else []
     )
