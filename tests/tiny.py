@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import jax
 import numpy as np
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -31,7 +32,7 @@ RECIPE = ZeroShotConfig(
     log_every=4,
     validate_every=8,
     checkpoint_every=4,
-    patience=2,
+    patience=1,
     compilation_cache='off',
     pictures='off',
 )
@@ -113,6 +114,17 @@ def die_before_stage(name):
     driver.fit = die_or_fit
 
 
+def keep_all_that_is_compiled():
+    """Not only what takes a while to compile, as a user's run does."""
+    choose = startup.set_compilation_cache
+
+    def choose_and_keep_all(config):
+        choose(config)
+        jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+
+    startup.set_compilation_cache = choose_and_keep_all
+
+
 DEATHS = {
     'data': lambda: EXPERIMENT._replace(load=die),
     'first save': lambda: die_in_save('search'),
@@ -125,4 +137,5 @@ DEATHS = {
 if __name__ == '__main__':
     moments = {**DEATHS, 'training': halt_in_training, 'slow': dawdle, '': lambda: None}
     experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
+    keep_all_that_is_compiled()
     startup.launch(experiment)
