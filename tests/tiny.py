@@ -134,8 +134,13 @@ DEATHS = {
     'between results and timing': lambda: die_after('results.json'),
 }
 
-if __name__ == '__main__':
+
+def main(moment):
     moments = {**DEATHS, 'training': halt_in_training, 'slow': dawdle, '': lambda: None}
-    experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
+    experiment = moments[moment]() or EXPERIMENT
     keep_all_that_is_compiled()
     startup.launch(experiment)
+
+
+if __name__ == '__main__':
+    main(os.environ.get('MOMENT', ''))

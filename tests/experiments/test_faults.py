@@ -98,14 +98,36 @@ def one_line(ended):
     return line
 
 
+# Runs, each in a process of its own that begins when all imports are done, for each moment that comes in.
+STARTED_AGAIN_AND_AGAIN = """
+import os, sys
+import tiny
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.dup2(2, 1)  # what is printed there are exit codes
+        tiny.main(line.strip())
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
 def test_killed_at_awkward_moments(command, peace, tmp_path):
-    for moment in tiny.DEATHS:
-        ended = run(command, tmp_path, moment=moment)
-        assert ended.returncode == -signal.SIGKILL, (moment, ended.stderr)
-        if 'save' in moment:
-            assert unfinished_when_killed(tmp_path), moment
-    finish_run(command, tmp_path)
-    assert not compare_workdirs(peace, tmp_path)
+    *program, script, cache = command
+    workdir, errors = tmp_path / 'run', tmp_path / 'errors'
+    environment = {**os.environ, 'PYTHONPATH': os.path.dirname(script)}
+    arguments = [*program, '-c', STARTED_AGAIN_AND_AGAIN, cache, f'--workdir={workdir}']
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': errors.open('w')}
+    with subprocess.Popen(arguments, env=environment, **pipes, text=True) as process:
+        for moment in (*tiny.DEATHS, ''):
+            print(moment, file=process.stdin, flush=True)
+            code = int(process.stdout.readline())
+            assert code == (-signal.SIGKILL if moment else 0), (moment, errors.read_text())
+            if 'save' in moment:
+                assert unfinished_when_killed(workdir), moment
+        process.stdin.close()
+    assert not compare_workdirs(peace, workdir)
 
 
 def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch):
