@@ -34,14 +34,14 @@ import json, os, runpy, sys
 import experiments.cub, experiments.miniimagenet, experiments.omniglot
 
 for line in sys.stdin:
-    folder, name, flags = json.loads(line)
+    folder, program, flags = json.loads(line)
     child = os.fork()
     if not child:
         for number, name in (1, 'output'), (2, 'errors'):
             os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT), number)
         sys.argv[1:] = flags
-        del sys.modules[f'experiments.{name}']
-        runpy.run_module(f'experiments.{name}', run_name='__main__', alter_sys=True)
+        del sys.modules[f'experiments.{program}']
+        runpy.run_module(f'experiments.{program}', run_name='__main__', alter_sys=True)
         sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
