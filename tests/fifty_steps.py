@@ -1,6 +1,6 @@
 """Fifty updates of a small encoder, for tests that compare ways of spreading them over devices and hosts.
 
-    python tests/fifty_steps.py OUTPUT.npz [COORDINATOR PROCESSES PROCESS]
+    python tests/fifty_steps.py OUTPUT.npz COORDINATOR PROCESSES PROCESS
 
 writes the parameters after training one episode per step on all devices of the job, in double precision.
 """
@@ -63,8 +63,7 @@ def greatest_difference(expected, found):
 
 
 if __name__ == '__main__':
-    if len(sys.argv) > 2:
-        jax.distributed.initialize(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    jax.distributed.initialize(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     jax.config.update('jax_enable_x64', True)
     arrays = fifty_steps(jax.devices())
     np.savez(sys.argv[1], *arrays)

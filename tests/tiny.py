@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import jax
 import numpy as np
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -31,7 +32,7 @@ RECIPE = ZeroShotConfig(
     log_every=4,
     validate_every=8,
     checkpoint_every=4,
-    patience=2,
+    patience=1,
     compilation_cache='off',
     pictures='off',
 )
@@ -113,6 +114,17 @@ def die_before_stage(name):
     driver.fit_stage = die_or_fit
 
 
+def keep_all_that_is_compiled():
+    """Not only what takes a while to compile, as a user's run does."""
+    choose = startup.set_compilation_cache
+
+    def choose_and_keep_all(config):
+        choose(config)
+        jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+
+    startup.set_compilation_cache = choose_and_keep_all
+
+
 DEATHS = {
     'data': lambda: EXPERIMENT._replace(load=die),
     'first save': lambda: die_in_save('search'),
@@ -122,7 +134,13 @@ DEATHS = {
     'between results and timing': lambda: die_after('results.json'),
 }
 
-if __name__ == '__main__':
+
+def main(moment):
     moments = {**DEATHS, 'training': halt_in_training, 'slow': dawdle, '': lambda: None}
-    experiment = moments[os.environ.get('MOMENT', '')]() or EXPERIMENT
+    experiment = moments[moment]() or EXPERIMENT
+    keep_all_that_is_compiled()
     startup.launch(experiment)
+
+
+if __name__ == '__main__':
+    main(os.environ.get('MOMENT', ''))

@@ -130,7 +130,9 @@ def test_pytorch_draws_different_images_of_different_classes():
 
 
 def test_a_run_reports_everything_and_leaves_out_who_fails(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())  # one device compiles quicker
+    monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())  # one device compiles quicker, and what is compiled is kept
+    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', str(tmp_path / 'compiled'))
+    monkeypatch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
     section = plan_training_section('tiny', 'Tiny training', TINY)
     wrong = PlannedEntry(PlannedContender('wrong', 'workloads', 'no_such_function', ()))
     section = section._replace(entries=(section.entries[0], wrong), fits_memory=False)

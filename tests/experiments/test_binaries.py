@@ -25,21 +25,23 @@ ERRORS = {
 }
 
 
-# Starts the program as `python -m experiments.omniglot` would, once for each command line that comes in, in a process
-# of its own that begins when all imports are done. What it prints goes to files of the folder that it is told.
+HELP = {'omniglot': 'Paper: 2000', 'miniimagenet': 'Paper: 2000', 'cub': '0: never, as in the paper'}
+
+# Starts a program as `python -m experiments.NAME` would, once for each command line that comes in, in a process of its
+# own that begins when all imports are done. What it prints goes to files of the folder that it is told.
 STARTED_AGAIN_AND_AGAIN = """
 import json, os, runpy, sys
-import experiments.omniglot
+import experiments.cub, experiments.miniimagenet, experiments.omniglot
 
 for line in sys.stdin:
-    folder, flags = json.loads(line)
+    folder, program, flags = json.loads(line)
     child = os.fork()
     if not child:
         for number, name in (1, 'output'), (2, 'errors'):
             os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT), number)
         sys.argv[1:] = flags
-        del sys.modules['experiments.omniglot']
-        runpy.run_module('experiments.omniglot', run_name='__main__', alter_sys=True)
+        del sys.modules[f'experiments.{program}']
+        runpy.run_module(f'experiments.{program}', run_name='__main__', alter_sys=True)
         sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -53,13 +55,15 @@ def start(*command):
 
 @pytest.fixture(scope='module')
 def outcomes(tmp_path_factory):
-    """(exit code, output, errors) of every bad command line."""
-    folders = {name: tmp_path_factory.mktemp('started') for name in ERRORS}
-    lines = [json.dumps([str(folders[name]), flags]) for name, (flags, _) in ERRORS.items()]
+    """(exit code, output, errors) of every bad command line, and of --help of each program by its name."""
+    commands = {name: ('omniglot', flags) for name, (flags, _) in ERRORS.items()}
+    commands |= {program: (program, ['--help']) for program in HELP}
+    folders = [tmp_path_factory.mktemp('started') for _ in commands]
+    lines = [json.dumps([str(folder), *command]) for folder, command in zip(folders, commands.values(), strict=True)]
     codes, problems = start('-c', STARTED_AGAIN_AND_AGAIN).communicate('\n'.join(lines), timeout=600)
-    assert len(codes.split()) == len(ERRORS), problems
-    printed = [[(folder / file).read_text() for file in ('output', 'errors')] for folder in folders.values()]
-    return {name: (int(code), *texts) for name, code, texts in zip(ERRORS, codes.split(), printed, strict=True)}
+    assert len(codes.split()) == len(commands), problems
+    printed = [[(folder / file).read_text() for file in ('output', 'errors')] for folder in folders]
+    return {name: (int(code), *texts) for name, code, texts in zip(commands, codes.split(), printed, strict=True)}
 
 
 def test_a_program_of_its_own_does_the_same(outcomes):
@@ -78,11 +82,9 @@ def test_a_bad_command_line_gets_one_clear_line(outcomes, name):
     assert ERRORS[name][1] in line
 
 
-@pytest.mark.parametrize(
-    'module, halving',
-    [('omniglot', 'Paper: 2000'), ('miniimagenet', 'Paper: 2000'), ('cub', '0: never, as in the paper')],
-)
-def test_help_explains_each_flag(module, halving):
-    output, _ = start('-m', f'experiments.{module}', '--help').communicate(timeout=120)
+@pytest.mark.parametrize(('program', 'halving'), HELP.items())
+def test_help_explains_each_flag(outcomes, program, halving):
+    code, output, _ = outcomes[program]
+    assert code == 0
     assert 'Classes per training episode (N_C)' in output
     assert '--source' in output and '--workdir' in output and halving in output

@@ -54,13 +54,11 @@ def peace(command, tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
+def finished(compiled_once, tmp_path_factory):
     """The workdir of a run in this process, which keeps what it compiles as well."""
     workdir = tmp_path_factory.mktemp('finished')
-    jax.config.update('jax_compilation_cache_dir', str(tmp_path_factory.mktemp('compiled')))
     run_experiment(config(workdir), tiny.EXPERIMENT)
-    yield workdir
-    jax.config.update('jax_compilation_cache_dir', None)
+    return workdir
 
 
 @pytest.fixture
@@ -100,21 +98,43 @@ def one_line(ended):
     return line
 
 
+# Runs, each in a process of its own that begins when all imports are done, for each moment that comes in.
+STARTED_AGAIN_AND_AGAIN = """
+import os, sys
+import tiny
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.dup2(2, 1)  # what is printed there are exit codes
+        tiny.main(line.strip())
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
 def test_killed_at_awkward_moments(command, peace, tmp_path):
-    for moment in tiny.DEATHS:
-        ended = run(command, tmp_path, moment=moment)
-        assert ended.returncode == -signal.SIGKILL, (moment, ended.stderr)
-        if 'save' in moment:
-            assert unfinished_when_killed(tmp_path), moment
-    finish_small_run(command, tmp_path)
-    assert not compare_workdirs(peace, tmp_path)
+    *program, script, cache = command
+    workdir, errors = tmp_path / 'run', tmp_path / 'errors'
+    environment = {**os.environ, 'PYTHONPATH': os.path.dirname(script)}
+    arguments = [*program, '-c', STARTED_AGAIN_AND_AGAIN, cache, f'--workdir={workdir}']
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': errors.open('w')}
+    with subprocess.Popen(arguments, env=environment, **pipes, text=True) as process:
+        for moment in (*tiny.DEATHS, ''):
+            print(moment, file=process.stdin, flush=True)
+            code = int(process.stdout.readline())
+            assert code == (-signal.SIGKILL if moment else 0), (moment, errors.read_text())
+            if 'save' in moment:
+                assert unfinished_when_killed(workdir), moment
+        process.stdin.close()
+    assert not compare_workdirs(peace, workdir)
 
 
 def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch):
     """Two of the moments of experiments.faults, which has more time."""
     monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     moments = ('preparing data', 'drawing pictures')
-    command, data_dir = small_run_command(tmp_path), small_run_data_dir(tmp_path)
+    command, data_dir = [*small_run_command(tmp_path), '--episodes=8'], small_run_data_dir(tmp_path)
     outcomes = list(kill_repeatedly(command, tmp_path, kills=2, seed=1, data_dir=data_dir, moments=moments))
     assert outcomes == [('preparing data', 0, []), ('drawing pictures', 0, []), ('end', 0, [])]
 
@@ -143,20 +163,21 @@ def test_differences_are_seen(peace, tmp_path):
     ]
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_stopped_by_a_signal_while_another_run_is_refused(command, peace, tmp_path, number):
+def test_stopped_by_signals_while_another_run_is_refused(command, peace, tmp_path):
     arguments = [*command, f'--workdir={tmp_path}']
     environment = {**os.environ, 'MOMENT': 'training'}
-    first = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
-    with pytest.raises(WorkdirError, match=f'another run is using {tmp_path}'):
-        run_experiment(config(tmp_path), tiny.EXPERIMENT)
-    first.send_signal(number)
-    first.send_signal(signal.SIGCONT)
-    _, errors = first.communicate(timeout=60)
-    assert first.returncode > 0
-    assert 'stopped at episode' in errors
-    assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
+    pipes = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.PIPE}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        first = subprocess.Popen(arguments, env=environment, **pipes, text=True)
+        assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
+        with pytest.raises(WorkdirError, match=f'another run is using {tmp_path}'):
+            run_experiment(config(tmp_path), tiny.EXPERIMENT)
+        first.send_signal(number)
+        first.send_signal(signal.SIGCONT)
+        _, errors = first.communicate(timeout=60)
+        assert first.returncode > 0
+        assert 'stopped at episode' in errors
+        assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
     finish_small_run(command, tmp_path)
     assert not compare_workdirs(peace, tmp_path)
 

@@ -34,8 +34,7 @@ TINY = {
 }
 FEW_SHOT = {
     'nearest': {'model': 'nearest'},
-    'matching, fce': {'model': 'matching', 'distance': 'cosine', 'context': 'fce'},
-    'separate embeddings': {'embedding': 'separate', 'context': 'fce'},
+    'matching, fce, separate': {'model': 'matching', 'distance': 'cosine', 'context': 'fce', 'embedding': 'separate'},
     'metalstm': {'model': 'metalstm'},
     'statistician': {'model': 'statistician'},
     'fine-tuned': {'model': 'matching', 'distance': 'cosine', 'finetune': 2},

@@ -67,6 +67,17 @@ def lines(workdir):
     return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
 
 
+@pytest.fixture(scope='module', autouse=True)
+def quick(compiled_once):
+    """A small network on two of the eight devices that tests see, and nothing compiled twice."""
+    conv4 = building.ENCODERS['conv4']
+    filters = {'off': 8, 'auto': 64}  # which kernels need
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:2])
+        patch.setitem(building.ENCODERS, 'conv4', lambda config: conv4(config).clone(filters=filters[config.kernels]))
+        yield
+
+
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
     """A run on the stand-in that went through without interruption."""
@@ -76,7 +87,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def one_device(monkeypatch):
-    """Of the eight that tests see: quicker where it makes no difference."""
+    """Quicker where it makes no difference."""
     monkeypatch.setattr(driver, 'devices_for', lambda config: jax.devices()[:1])
 
 

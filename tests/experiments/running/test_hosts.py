@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 import quick_compiler
 import tiny
-from fifty_steps import greatest_difference
+from fifty_steps import fifty_steps, greatest_difference
 
 from experiments.faults.comparing import compare_workdirs
+from experiments.running import driver
 from experiments.running.config import ConfigError
+from experiments.running.driver import run_experiment
+from experiments.running.flags import parse_flags
 from experiments.running.job import join_job
 
 pytestmark = pytest.mark.slow
@@ -33,28 +37,31 @@ def command(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def one_process(command, tmp_path_factory):
-    """The workdir of a run in one process."""
+def one_process(tmp_path_factory):
+    """The workdir of a run in one process, which is this one."""
     workdir = tmp_path_factory.mktemp('one')
-    assert wait([start([*command, f'--workdir={workdir}'], devices=4)]) == [0]
-    return workdir
-
-
-@pytest.fixture(scope='module')
-def two_processes(command, tmp_path_factory):
-    """The workdir of the same run in two processes."""
-    workdir = tmp_path_factory.mktemp('two')
-    assert wait(start_job(command, workdir)) == [0, 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:4])
+        run_experiment(parse_flags(tiny.RECIPE, [*FLAGS, f'--workdir={workdir}']), tiny.EXPERIMENT)
     return workdir
 
 
 @pytest.fixture(scope='module', autouse=True)
 def slow_job(command, tmp_path_factory):
-    """Two processes of which one is slower by more than half a minute: under way while the other tests run."""
-    job = start_job(command, tmp_path_factory.mktemp('slow'), moments=('', 'slow'))
-    yield job
+    """The same run in two processes of which one is slower by more than half a minute: under way during first tests."""
+    workdir = tmp_path_factory.mktemp('two')
+    job = start_job(command, workdir, moments=('', 'slow'))
+    yield job, workdir
     for process in job:
         process.kill()
+
+
+@pytest.fixture(scope='module')
+def two_processes(slow_job):
+    """The workdir of that run, which has ended."""
+    job, workdir = slow_job
+    assert wait(job) == [0, 0], [process.output for process in job]
+    return workdir
 
 
 def start(arguments, *, devices, moment=''):
@@ -93,45 +100,15 @@ def metrics(workdir):
     return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
 
 
-def test_parameters_are_those_of_one_process(tmp_path):
+def test_parameters_are_those_of_one_process(x64, tmp_path):
     address = free_address()
-    outputs = [tmp_path / f'{name}.npz' for name in ('one', 'first', 'second')]
-    job = [start([*FIFTY_STEPS, str(outputs[1 + i]), address, '2', str(i)], devices=2) for i in range(2)]
-    alone = start([*FIFTY_STEPS, str(outputs[0])], devices=4)
-    assert wait([*job, alone]) == [0, 0, 0], [process.output for process in job]
-    one, first, second = (list(np.load(output).values()) for output in outputs)
+    outputs = [tmp_path / f'{name}.npz' for name in ('first', 'second')]
+    job = [start([*FIFTY_STEPS, str(outputs[i]), address, '2', str(i)], devices=2) for i in range(2)]
+    one = fifty_steps(jax.devices()[:4])
+    assert wait(job) == [0, 0], [process.output for process in job]
+    first, second = (list(np.load(output).values()) for output in outputs)
     assert greatest_difference(one, first) < 1e-5
     assert greatest_difference(first, second) == 0
-
-
-def test_a_run_ends_as_in_one_process(one_process, two_processes):
-    one, two = metrics(one_process), metrics(two_processes)
-    assert [(line['stage'], line['episode'], line['split']) for line in one] == [
-        (line['stage'], line['episode'], line['split']) for line in two
-    ]
-    np.testing.assert_allclose([line['loss'] for line in two], [line['loss'] for line in one], rtol=1e-2)
-    results = [json.loads((workdir / 'results.json').read_text())['test'] for workdir in (one_process, two_processes)]
-    for setting, score in results[0].items():
-        np.testing.assert_allclose(results[1][setting]['loss'], score['loss'], rtol=1e-2)
-
-
-def test_all_processes_end_where_the_first_refuses(command, two_processes):
-    job = start_job(command, two_processes, '--learning_rate=0.5')
-    assert wait(job) == [1, 1]
-    assert 'learning_rate (0.001 there, 0.5 now)' in job[0].output
-    assert 'process 0 cannot use' in job[1].output
-
-
-def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, two_processes, tmp_path):
-    for victim, moment in (1, 'first save'), (0, 'later save'):
-        job = start_job(command, tmp_path, moments=[moment if i == victim else '' for i in range(2)])
-        codes = wait(job)
-        assert codes[victim] == -signal.SIGKILL
-        assert codes[1 - victim] != 0
-        words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
-        assert any(said in job[1 - victim].output for said in words)
-    assert wait(start_job(command, tmp_path)) == [0, 0]
-    assert not compare_workdirs(two_processes, tmp_path)
 
 
 WAITING = """
@@ -169,8 +146,38 @@ def test_when_process_0_never_comes_the_other_ends():
     assert 'error: not all processes came to localhost' in process.output and 'stack trace' not in process.output
 
 
-def test_a_host_may_be_slower_by_more_than_a_first_meeting_of_devices_may_take(slow_job):
-    assert wait(slow_job) == [0, 0], [process.output for process in slow_job]
+def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, tmp_path, request):
+    for victim, moment in (1, 'first save'), (0, 'later save'):
+        job = start_job(command, tmp_path, moments=[moment if i == victim else '' for i in range(2)])
+        codes = wait(job)
+        assert codes[victim] == -signal.SIGKILL
+        assert codes[1 - victim] != 0
+        words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
+        assert any(said in job[1 - victim].output for said in words)
+    assert wait(start_job(command, tmp_path)) == [0, 0]
+    assert not compare_workdirs(request.getfixturevalue('two_processes'), tmp_path)  # by now it has ended
+
+
+def test_a_host_may_be_slower_by_more_than_a_first_meeting_of_devices_may_take(two_processes):
+    assert (two_processes / 'results.json').exists()
+
+
+def test_a_run_ends_as_in_one_process(one_process, two_processes):
+    one, two = metrics(one_process), metrics(two_processes)
+    assert [(line['stage'], line['episode'], line['split']) for line in one] == [
+        (line['stage'], line['episode'], line['split']) for line in two
+    ]
+    np.testing.assert_allclose([line['loss'] for line in two], [line['loss'] for line in one], rtol=1e-2)
+    results = [json.loads((workdir / 'results.json').read_text())['test'] for workdir in (one_process, two_processes)]
+    for setting, score in results[0].items():
+        np.testing.assert_allclose(results[1][setting]['loss'], score['loss'], rtol=1e-2)
+
+
+def test_all_processes_end_where_the_first_refuses(command, two_processes):
+    job = start_job(command, two_processes, '--learning_rate=0.5')
+    assert wait(job) == [1, 1]
+    assert 'learning_rate (0.001 there, 0.5 now)' in job[0].output
+    assert 'process 0 cannot use' in job[1].output
 
 
 @pytest.mark.parametrize('values', [{'num_processes': 2}, {'coordinator_address': 'localhost:1', 'process_id': 1}])
