@@ -21,7 +21,7 @@ from protojax.errors import CheckpointError, DataError, WeightsError
 
 SPARE = 2 << 30  # bytes that reading a file may take, beside what the process holds already
 SECONDS = 5  # of computing for a file
-SILENCE = 120  # seconds after which a process that does nothing at all is given up
+SILENCE = 600  # seconds after which a process that says nothing is given up; on a busy machine it starts slowly
 
 
 class MutantJob(NamedTuple):

@@ -319,7 +319,9 @@ def test_a_pipe_in_place_of_an_archive(tmp_path, name):
 
 
 ODD_ARRAYS = [
-    b"{'descr': {}, 'fortran_order': True, 'shape': (-1,), }",  # ended the process with SIGFPE inside NumPy
+    b"{'descr': {}, 'fortran_order': True, 'shape': (-1,), }",  # NumPy ends the process with SIGFPE here
+    b"{'descr': 'V0', 'fortran_order': False, 'shape': (-1,), }",  # and here
+    b"{'descr': '|S0', 'fortran_order': False, 'shape': (-1,), }",  # and here
     b"{'descr': 'V0', 'fortran_order': False, 'shape': (1, 1), }",
     b"{'descr': '|S0', 'fortran_order': False, 'shape': (1, 1), }",
     b"{'descr': '|O', 'fortran_order': False, 'shape': (0,), }",
@@ -434,6 +436,17 @@ def test_control_characters_of_foreign_names(tmp_path):
     assert r"lists '\x1b[2J\x07.png'" in refused(splits, tmp_path)
     path = zipped(tmp_path / 'x.zip', {'../\x1b[2J': b''})
     assert r'\x1b[2J points outside' in refused(splits, path)
+
+
+@pytest.mark.parametrize('form', ['x', 'x.zip', 'x.tar.gz'])
+def test_control_characters_in_the_name_of_a_damaged_image(tmp_path, form):
+    name, path = 'train/a/\x1b[2J\x07.png', tmp_path / form
+    if form == 'x':
+        (path / name).parent.mkdir(parents=True)
+        (path / name).write_bytes(b'no image')
+    else:
+        (zipped if form == 'x.zip' else tarred)(path, {name: b'no image'})
+    assert refused(splits, path).startswith(rf'{path}/train/a/\x1b[2J\x07.png is not a whole JPEG or PNG image')
 
 
 def test_missing_files(tmp_path):
