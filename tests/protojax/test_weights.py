@@ -17,8 +17,10 @@ from protojax.tasks import few_shot_task
 
 SHOTS = {'omniglot-60way-1shot': 1, 'omniglot-60way-5shot': 5}
 TRAINED_WITH = {name: ('omniglot', 60, shot) for name, shot in SHOTS.items()}
-TRAINED_WITH['miniimagenet-20way-5shot-paper'] = ('miniimagenet', 20, 5)
-TRAINED_WITH['miniimagenet-30way-1shot-paper'] = ('miniimagenet', 30, 1)
+IMAGES = {
+    f'miniimagenet-{way}way-{shot}shot{of}': (way, shot) for way, shot in ((20, 5), (30, 1)) for of in ('', '-paper')
+}
+TRAINED_WITH |= {name: ('miniimagenet', *sizes) for name, sizes in IMAGES.items()}
 each = pytest.mark.parametrize('name', TRAINED_WITH)
 
 
@@ -65,7 +67,7 @@ def test_they_reach_their_figures_on_miniimagenet(tmp_path, real_data):
     images = load_miniimagenet(
         data='real', source=real_data('miniimagenet') / 'miniimagenet_val.zip', data_dir=tmp_path
     ).validation
-    for name in ('miniimagenet-20way-5shot-paper', 'miniimagenet-30way-1shot-paper'):
+    for name in IMAGES:
         weights, shot = load_pretrained(name), TRAINED_WITH[name][2]
         figure = weights.description['results']['validation'][f'5-way {shot}-shot']
         measured = accuracy(weights, images, way=5, shot=shot, query=15)
