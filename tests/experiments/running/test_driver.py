@@ -119,6 +119,18 @@ def test_a_run_leaves_pictures_and_its_last_lines_name_the_files(finished, tmp_p
     assert not list(tmp_path.glob('*.png'))
 
 
+def test_a_run_that_has_not_learned_says_so(one_device, tmp_path, capsys):
+    def blank(config):
+        data = characters(config)
+        return data._replace(
+            **{name: (split := getattr(data, name))._replace(items=0 * split.items) for name in SPLITS}
+        )
+
+    run_experiment(config(tmp_path, episodes=2), EXPERIMENT._replace(load=blank))
+    said = 'the model has not learned: 20.00 ± 0.00 % is chance in 5-way 1-shot; lower --learning_rate'
+    assert said in capsys.readouterr().out.splitlines()
+
+
 def test_every_place_says_that_a_stand_in_is_one(finished, capsys, monkeypatch, tmp_path):
     workdir, results = finished
     monkeypatch.chdir(tmp_path)

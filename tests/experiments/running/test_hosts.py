@@ -60,7 +60,7 @@ def slow_job(command, tmp_path_factory):
 def two_processes(slow_job):
     """The workdir of that run, which has ended."""
     job, workdir = slow_job
-    assert wait(job) == [0, 0], [process.output for process in job]
+    assert wait(job, seconds=600) == [0, 0], [process.output for process in job]
     return workdir
 
 
@@ -85,11 +85,11 @@ def free_address():
         return f'localhost:{probe.getsockname()[1]}'
 
 
-def wait(processes):
-    """Exit codes of processes, which must all end within a minute and more."""
+def wait(processes, seconds=120):
+    """Exit codes of processes, which must all end in time."""
     try:
         for process in processes:
-            process.output = process.communicate(timeout=120)[0]
+            process.output = process.communicate(timeout=seconds)[0]
     finally:
         for process in processes:
             process.kill()
@@ -105,7 +105,7 @@ def test_parameters_are_those_of_one_process(x64, tmp_path):
     outputs = [tmp_path / f'{name}.npz' for name in ('first', 'second')]
     job = [start([*FIFTY_STEPS, str(outputs[i]), address, '2', str(i)], devices=2) for i in range(2)]
     one = fifty_steps(jax.devices()[:4])
-    assert wait(job) == [0, 0], [process.output for process in job]
+    assert wait(job, seconds=600) == [0, 0], [process.output for process in job]
     first, second = (list(np.load(output).values()) for output in outputs)
     assert greatest_difference(one, first) < 1e-5
     assert greatest_difference(first, second) == 0
