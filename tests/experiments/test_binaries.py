@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 ERRORS = {
     'zero': (['--way=0'], '--way=0 is too small'),
     'negative': (['--query=-3'], '--query=-3 is too small'),
-    'unknown value': (['--distance=taxi'], '--distance=taxi must be one of euclidean|cosine'),
+    'unknown value': (['--distance=taxi'], '--distance=taxi must be one of euclidean|unsquared|cosine'),
     'unknown flag': (['--wya=5'], '--wya is unknown (did you mean --way?); see --help'),
     'no flag': (['way=5'], "'way=5' is no flag"),
     'not a number': (['--way=many'], '--way=many must be a whole number; see --help'),

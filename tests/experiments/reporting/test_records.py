@@ -103,7 +103,7 @@ def test_a_cell_is_mean_interval_and_range_of_the_seeds():
     runs = [record(accuracy=90.0), record(seed=1, accuracy=92.0)]
     assert record_cell(score_of_records(runs, '20-way 1-shot')) == '91.00 ± 0.50 [90.00, 92.00]'
     assert record_cell(score_of_records(runs[:1], '20-way 1-shot')) == '90.00 ± 0.50'
-    assert record_cell(score_of_records(runs, '5-way 1-shot')) == '-'
+    assert record_cell(score_of_records(runs, '5-way 1-shot')) == 'not run'
 
 
 def test_a_workdir_gives_results_timing_and_the_learning_curve(folder):
