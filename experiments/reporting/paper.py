@@ -96,7 +96,7 @@ TABLES = {
                 (_omniglot(1, 60), _omniglot(5, 60)) * 2,
             ),
         ),
-        'Each column is of the 60-way model that was trained with the shot of that column.',
+        'Each column uses the model trained with the same shot; prototypical and matching networks 60-way.',
         (
             PaperRow(f'[users of the official code]({OFFICIAL_CODE}/2)', ('98.4', '99.6', '94.9', '98.6')),
             PaperRow(CLOSEST, ('98.73', '99.65', '95.74', '98.84')),
@@ -139,7 +139,7 @@ TABLES = {
                 'Prototypical networks', ('49.42 ± 0.78', '68.20 ± 0.66'), (_miniimagenet(1, 30), _miniimagenet(5, 20))
             ),
         ),
-        'Each column is of the model that was trained with the shot of that column: 30-way for one, 20-way for five.',
+        'Each column uses the model trained with the same shot: prototypical networks 30-way for one, 20-way for five.',
         (
             PaperRow(f'[a user of the official code]({OFFICIAL_CODE}/5)', ('47.21', '62.63')),
             PaperRow(CLOSEST, ('49.75', '66.60')),
