@@ -18,7 +18,7 @@ from experiments.fuzzing.pool import MutantJob, attack
 from experiments.running.command import CommandConfig, launch_command
 from experiments.running.config import MAIN, ConfigError, option
 
-FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lists', 'png', 'jpeg') + (
+FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lists', 'png', 'jpeg', 'webp') + (
     'weights',
     'classes',
     'checkpoint',

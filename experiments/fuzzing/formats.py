@@ -143,7 +143,7 @@ def _read_mutant_image(data, folder):
     with contextlib.suppress(DataError):
         images.read_image(path, ImageForm((32, 32, 3)))
         images.read_image(path, ImageForm((28, 28, 1)))
-    return np.asarray(read_picture(data, path, size=(16, 16), mode='RGB', formats=('PNG', 'JPEG')))
+    return np.asarray(read_picture(data, path, size=(16, 16), mode='RGB', formats=images.FORMATS))
 
 
 def _pngs():
@@ -156,6 +156,11 @@ def _pngs():
 def _jpegs():
     kinds = [{'mode': 'L'}, {'mode': 'CMYK'}, {'progressive': True}, {'quality': 95, 'subsampling': 0}]
     return [seed_picture(format='JPEG', size=(16, 16), **kind) for kind in kinds]
+
+
+def _webps():
+    kinds = [{'lossless': True}, {'quality': 50}, {'mode': 'RGBA'}]
+    return [seed_picture(format='WEBP', size=(16, 16), **kind) for kind in kinds]
 
 
 def _weights():
@@ -305,6 +310,7 @@ FORMATS = {
     'lists': Format(lambda: _bundled(BIRDS), (_in_bundle(mutate_words), _in_bundle(mutate_bytes)), _read_mutant_lists),
     'png': Format(_pngs, (mutate_png, mutate_png), _read_mutant_image),
     'jpeg': Format(_jpegs, (), _read_mutant_image),
+    'webp': Format(_webps, (), _read_mutant_image),
     'weights': Format(
         _weights,
         (_header, _resealed, _resealed),
