@@ -19,8 +19,11 @@ from experiments import cub, miniimagenet, omniglot
 from experiments.reporting import records
 from experiments.reporting.comparison import (
     CHARTS,
+    PLACE,
+    TEMPLATE,
     comparison_has_ours,
     comparison_lines,
+    comparisons_of_page,
     draw_comparison,
     published_comparison,
 )
@@ -47,7 +50,7 @@ from experiments.running.startup import start_logging
 from protojax.files import write_whole
 
 ROOT = Path(__file__).parents[1]
-README, PAGE, TEMPLATE = ROOT / 'README.md', ROOT / 'experiments/RESULTS.md', records.PUBLISHED / 'page.md'
+README, PAGE = ROOT / 'README.md', ROOT / 'experiments/RESULTS.md'
 EXPERIMENTS = {
     'Omniglot': omniglot.EXPERIMENT,
     'miniImageNet': miniimagenet.EXPERIMENT,
@@ -57,7 +60,6 @@ RECIPES = {"protojax, the paper's recipe": {}} | {
     f'protojax, `--recipe={name}`': {'recipe': name} for name in ('official', 'modern')
 }
 TABLES_OF_README = re.compile(r'(?<=<!-- written by experiments.publish -->\n).*?(?=<!-- up to here -->)', re.DOTALL)
-PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)
 
 
 def publish_run(workdir):
@@ -212,8 +214,7 @@ def _main(argv):
         with phase('writing tables and charts'):
             write_whole(PAGE, published_page(template))
             write_whole(README, published_readme(README.read_text()))
-            tables = [published_comparison(place[2]) for place in PLACE.finditer(template) if place[1] == 'paper']
-            for name, found, _ in tables:
+            for name, found, _ in comparisons_of_page(template):
                 if comparison_has_ours(found):
                     draw_comparison(name, found, records.PUBLISHED / 'figures')
     except ConfigError as error:

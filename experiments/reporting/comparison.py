@@ -14,6 +14,8 @@ from experiments.reporting.records import (
     select_published_records,
 )
 
+TEMPLATE = PUBLISHED / 'page.md'  # of RESULTS.md
+PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)  # of a table in it: kind, and what that kind takes
 DPI = 120  # of charts: sharp on a page, and small files
 LEGEND = (
     'Accuracy in %. Ours: mean over the seeds ± the half width of the 95 % confidence interval of one run, and in '
@@ -54,8 +56,13 @@ def published_comparison(text):
 
 def comparison_of_page(name):
     """The comparison as RESULTS.md shows it, of runs with the flags that are given there."""
-    places = re.findall(r'<!-- paper: (.*?)\s*-->', (PUBLISHED / 'page.md').read_text())
-    return published_comparison(next(place for place in places if place.split()[0] == name))[1]
+    template = TEMPLATE.read_text() if TEMPLATE.exists() else f'<!-- paper: {name} -->'  # installed, without results
+    return next(found for known, found, _ in comparisons_of_page(template) if known == name)
+
+
+def comparisons_of_page(template):
+    """Those that a page has places for, as `published_comparison` gives them."""
+    return [published_comparison(place[2]) for place in PLACE.finditer(template) if place[1] == 'paper']
 
 
 def comparison_has_ours(found):

@@ -55,7 +55,7 @@ def illustrations(config, task, params, embedded, split, title, workdir):
     if lines := workdir.metrics():
         yield 'curves', picture_of_curves(lines, f'{title}, {workdir.path.name}')
     if not isinstance(config, FewShotConfig):
-        yield 'mistakes', picture_of_mistakes(predictions(illustrated_episode(embedded)), f'{title}, zero-shot')
+        yield 'mistakes', picture_of_mistakes(predictions(episode_of_every_item(embedded)), f'{title}, zero-shot')
         return
     if split.items.dtype == np.uint8:
         way, shot = max(config.test_way), min(config.test_shot)
@@ -66,7 +66,7 @@ def illustrations(config, task, params, embedded, split, title, workdir):
     if task.embed is as_they_are:
         return  # what trains on its support set is made for episodes, not for all classes at once
     shot, query = max(config.test_shot), config.test_query
-    queries = predictions(illustrated_episode(embedded, shot=shot, query=query))
+    queries = predictions(episode_of_every_item(embedded, shot=shot, query=query))
     yield 'mistakes', picture_of_mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
 
 
@@ -82,7 +82,7 @@ def _illustrated_episode(config, embedded, *, way, shot):
     )
 
 
-def illustrated_episode(embedded, *, shot=0, query=None):
+def episode_of_every_item(embedded, *, shot=0, query=None):
     """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
     rng, size = np.random.default_rng(0), embedded.items.shape[1]
     chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]

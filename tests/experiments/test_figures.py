@@ -78,6 +78,12 @@ def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monk
         assert 'protojax' in [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
+def test_an_installed_package_without_results_draws_the_papers_figures(monkeypatch, tmp_path):
+    monkeypatch.setattr('experiments.reporting.comparison.TEMPLATE', tmp_path / 'page.md')
+    monkeypatch.setattr('experiments.reporting.records.PUBLISHED', tmp_path)
+    assert 'protojax' not in [text.get_text() for text in FIGURES['distance'](CONFIG).legends[0].get_texts()]
+
+
 def test_curves_are_named_by_the_flags_that_differ(monkeypatch):
     look = {'accuracy': 90.0, 'loss': 0.3}
     common = {'dataset': 'Omniglot', 'config': {'validation_way': 20, 'shot': 1}}

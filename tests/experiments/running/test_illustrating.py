@@ -11,7 +11,7 @@ from experiments.omniglot import RECIPE
 from experiments.reporting import pictures
 from experiments.running.config import ZeroShotConfig
 from experiments.running.evaluating import evaluators
-from experiments.running.illustrating import illustrate, illustrated_episode, illustrations
+from experiments.running.illustrating import episode_of_every_item, illustrate, illustrations
 from protojax.classifiers import by_prototypes
 from protojax.datasets import Split
 from protojax.episodes import Dataset
@@ -50,12 +50,12 @@ def drawn(split, data, monkeypatch, tmp_path, config=CONFIG, task=TASK):
 
 
 def test_every_item_is_support_or_query_once():
-    episode = illustrated_episode(Dataset(np.zeros((4, 8, 1)), COUNTS), shot=2, query=3)
+    episode = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS), shot=2, query=3)
     places = np.concatenate([episode.support, episode.query])
     labels = np.concatenate([episode.support_labels, episode.query_labels])
     assert len(set(places)) == len(places) == 4 * 5
     assert (places // 8 == labels).all() and (places % 8 < COUNTS[labels]).all()
-    everything = illustrated_episode(Dataset(np.zeros((4, 8, 1)), COUNTS))
+    everything = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS))
     assert len(everything.query) == COUNTS.sum() and len(everything.support) == 0
 
 
