@@ -124,7 +124,10 @@ def _build_folder_task(config, data):
     if config.pretrain:
         raise ConfigError('--init and --pretrain both say where the encoder starts; leave one of them out')
     weights = load_weights_for_own_images(config.init)
-    task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=data.train.items.shape[2:]))
+    item_shape = data.train.items.shape[2:]
+    if getattr(weights.encoder, 'sphere', False) and item_shape != tuple(weights.encoder.item_shape):
+        raise ConfigError(f'--init={config.init} holds the mean embedding of its own images; leave out --image_size')
+    task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=item_shape))
     return task_started_from(task, weights.params, weights.batch_stats)
 
 

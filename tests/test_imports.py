@@ -20,7 +20,7 @@ LAYERS = [
     ['protojax.classifiers', 'protojax.known_classes'],
     ['protojax.class_files'],
     ['protojax.encoders.block', 'protojax.encoders.cpu.build', 'protojax.encoders.pixels'],
-    ['protojax.encoders.cpu'],
+    ['protojax.encoders.cpu', 'protojax.encoders.sphere'],
     ['protojax.encoders.conv4'],
     ['protojax.encoders'],
     ['protojax.photo_weights'],

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from experiments.compared.finetuning import as_they_are
 from protojax import classifiers
 from protojax.encoders import encode
-from protojax.encoders.conv4 import MOMENTUM
+from protojax.encoders.block import MOMENTUM
 from protojax.episodes import sample_episode
 from protojax.tasks import Task, few_shot_task
 

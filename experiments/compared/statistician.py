@@ -22,8 +22,7 @@ import jax.numpy as jnp
 from experiments.compared.batches import encode_batch
 from protojax.devices import spread_if_even
 from protojax.distances import Learned, pairwise
-from protojax.encoders.block import EPSILON
-from protojax.encoders.conv4 import MOMENTUM
+from protojax.encoders.block import EPSILON, MOMENTUM
 from protojax.encoders.pixels import scaled_pixels
 from protojax.episodes import sample_episode
 from protojax.prototypes import prototypes

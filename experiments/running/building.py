@@ -85,7 +85,7 @@ def _build_few_shot_encoder(config, data, item_shape):
     """What --encoder stands for, or the encoder of --weights."""
     if config.weights:
         return _weights_to_build_from(config, item_shape).encoder
-    encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape)
+    encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape, sphere=config.sphere)
     if config.pixels == 'standardized':
         mean, std = _channel_statistics(data.train)
         encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))

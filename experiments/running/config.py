@@ -321,6 +321,12 @@ class FewShotConfig(Config):
         "paper does not say; PyTorch's is 1.",
         group=MODEL,
     )
+    sphere: bool = option(
+        False,
+        'At test, move embeddings to a sphere about their mean in training: of an embedding less this mean only the '
+        'direction counts (as in SimpleShot, Wang et al. 2019). Paper: no.',
+        group=MODEL,
+    )
     mirror: bool = option(
         False,
         'Mirror each class of a training episode with probability one half, all its images alike. Paper: no.',
@@ -401,7 +407,7 @@ class FewShotConfig(Config):
         _check_unused(self, {**unused, 'pretrain': 0, **({'finetune': 0} if self.model == 'metalstm' else {})})
         if self.model != 'nearest':
             images = {'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0}
-            _check_unused(self, {'encoder': 'conv4', 'distance': 'euclidean', **images})
+            _check_unused(self, {'encoder': 'conv4', 'distance': 'euclidean', 'sphere': False, **images})
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
             raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
         if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 EPSILON = 1e-5  # as in the official code
+MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
 
 
 class BlockStatistics(NamedTuple):

@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from protojax.encoders import block, cpu
+from protojax.encoders.block import MOMENTUM
 from protojax.encoders.pixels import scaled_pixels
-
-MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
+from protojax.encoders.sphere import Sphere
 
 # How parameters start. 'uniform' is what PyTorch did when the paper was written. The size of a kernel does not change
 # what a normalised convolution computes, but one that is 2.4 times smaller than by He's rule turns further by each step
@@ -68,10 +68,11 @@ class Conv4(nn.Module):
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None
+    sphere: bool = False  # whether test embeddings lie on a sphere about their mean
     scale: float = 1.0  # of the embeddings; takes a temperature of squared distances into the encoder
     kernels: bool = True  # use the CPU kernels where they apply
     dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
-    settings: ClassVar[tuple[str, ...]] = ('filters', 'mean', 'std', 'item_shape', 'scale')
+    settings: ClassVar[tuple[str, ...]] = ('filters', 'mean', 'std', 'item_shape', 'sphere', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
@@ -80,7 +81,10 @@ class Conv4(nn.Module):
         for factor in (1.0, 1.0, 1.0, self.last_scale):
             scales = partial(_scaled_start, scale_init, factor)
             x = ConvBlock(self.filters, kernel_init, scales, self.kernels)(x, train=train, axis_name=axis_name)
-        return self.scale * x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+        x = x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+        if self.sphere:
+            x = Sphere()(x, train=train, axis_name=axis_name)
+        return self.scale * x
 
 
 def _scaled_start(init, factor, *arguments):

@@ -10,9 +10,9 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from protojax.encoders.block import EPSILON, max_pool
-from protojax.encoders.conv4 import MOMENTUM
+from protojax.encoders.block import EPSILON, MOMENTUM, max_pool
 from protojax.encoders.pixels import scaled_pixels
+from protojax.encoders.sphere import Sphere
 
 
 class ResidualBlock(nn.Module):
@@ -53,13 +53,17 @@ class ResNet12(nn.Module):
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None
+    sphere: bool = False  # whether test embeddings lie on a sphere about their mean
     scale: float = 1.0  # of the embeddings
     dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
-    settings: ClassVar[tuple[str, ...]] = ('widths', 'mean', 'std', 'item_shape', 'scale')
+    settings: ClassVar[tuple[str, ...]] = ('widths', 'mean', 'std', 'item_shape', 'sphere', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = scaled_pixels(images, self.mean, self.std, self.dtype)
         for filters in self.widths:
             x = ResidualBlock(filters, self.dtype)(x, train=train, axis_name=axis_name)
-        return self.scale * x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
+        x = x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
+        if self.sphere:
+            x = Sphere()(x, train=train, axis_name=axis_name)
+        return self.scale * x

@@ -60,6 +60,37 @@ def test_the_scale_multiplies_embeddings():
     assert expected.max() > 0
 
 
+@pytest.mark.parametrize('encoder', [SMALL, ResNet12(widths=(4, 4, 4, 8))])
+def test_the_sphere_about_the_running_mean_by_hand(encoder):
+    plain, on_sphere = encoder, encoder.clone(sphere=True, scale=0.5)
+    params, old = fresh(plain)
+    assert jax.tree.structure(fresh(on_sphere)[0]) == jax.tree.structure(params)
+    stats = {**old, 'Sphere_0': fresh(on_sphere)[1]['Sphere_0']}
+    mean, radius = np.zeros(8), 1.0
+    for images in (IMAGES[:3], IMAGES[3:]):
+        as_they_are, old = jitted(plain, train=True)(params, old, images)
+        mean = 0.9 * mean + 0.1 * np.mean(as_they_are, 0)
+        radius = 0.9 * radius + 0.1 * np.mean([np.linalg.norm(x - np.mean(as_they_are, 0)) for x in as_they_are])
+        in_training, stats = jitted(on_sphere, train=True)(params, stats, images)
+        np.testing.assert_allclose(in_training, 0.5 * as_they_are, rtol=1e-5)
+    for x, y in zip(jitted(plain)(params, old, IMAGES)[0], jitted(on_sphere)(params, stats, IMAGES)[0], strict=True):
+        np.testing.assert_allclose(y, 0.5 * radius * (x - mean) / np.linalg.norm(x - mean), rtol=1e-4, atol=1e-6)
+
+
+def test_the_sphere_of_several_devices_is_that_of_one():
+    encoder = SMALL.clone(sphere=True)
+    params, stats = fresh(encoder)
+    _, expected = jitted(encoder, train=True)(params, stats, IMAGES)
+    share = functools.partial(encode, encoder, params, stats, train=True, axis_name='devices')
+    _, found = jax.vmap(share, axis_name='devices')(IMAGES.reshape(3, 2, *SHAPE))
+    for device in range(3):
+        jax.tree.map(
+            lambda one, many, device=device: np.testing.assert_allclose(many[device], one, rtol=1e-4, atol=1e-6),
+            expected,
+            found,
+        )
+
+
 def test_scales_of_the_last_block_may_start_smaller():
     usual, smaller = (fresh(SMALL.clone(last_scale=factor))[0] for factor in (1.0, 0.25))
     smaller['ConvBlock_3']['scale'] *= 4
