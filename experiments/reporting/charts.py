@@ -112,11 +112,14 @@ def way_chart(found):
 def _whose(found):
     """Whose figures a table has, and how the legend calls them: {owner: label}.
 
-    Ours are called by what they were measured on where that is not the paper's test.
+    Ours are called by what they were measured on where that is not the paper's test, and by how long they were trained.
     """
     cells = [cell for row in found['rows'] for cell in row['cells'].values()]
-    labels = sorted({label for cell in cells if cell['ours'] for label in cell['ours']['labels']})
-    called = OWNERS | ({'ours': f'protojax on {", ".join(labels)}'} if labels else {})
+    ours = [cell['ours'] for cell in cells if cell['ours']]
+    labels = sorted({label for one in ours for label in one['labels']})
+    lengths = [f'{episodes:,}' for episodes in sorted({length for one in ours for length in one.get('episodes', ())})]
+    trained = f',\n{" to ".join(dict.fromkeys([lengths[0], lengths[-1]]))} training episodes' if lengths else ''
+    called = OWNERS | {'ours': OWNERS['ours'] + (f' on {", ".join(labels)}' if labels else '') + trained}
     return {owner: label for owner, label in called.items() if any(cell[owner] for cell in cells)}
 
 

@@ -35,6 +35,7 @@ def comparison_with_paper(table, runs_of):
                 options = {'features': row.features} if row.features else {}
                 labels = {difference_from_paper(table.experiment, run, **options) for run in runs}
                 ours['labels'] = sorted(labels - {''})
+                ours['episodes'] = sorted({run['config']['episodes'] for run in runs if run['config']['episodes']})
             cells[column] = {'ours': ours, 'paper': _quoted_figure(figure)}
         rows.append({'name': row.name, 'runs': row.runs, 'cells': cells})
     return {'title': table.title, 'note': table.note, 'columns': table.columns, 'rows': rows}
