@@ -3,13 +3,14 @@
     python -m experiments.benchmark
 
 prints tables in Markdown and writes all figures to a JSON file. It takes about twenty minutes, in which nothing else
-should run; --quick takes three. The figures of README are those of
+should run; --quick takes three. The figures of README come from one such run for each of its sections (omniglot,
+miniimagenet, evaluation),
 
-    python -m experiments.benchmark --sections=omniglot,miniimagenet,evaluation --rounds=3 \\
+    python -m experiments.benchmark --sections=omniglot --rounds=3 --baseline=PATH \\
         --output=experiments/results/benchmark.json
 
-whose table there is `experiments.benchmark.report.report_for_readme` of the file. --baseline=PATH adds another copy of
-protojax, such as a git worktree of an earlier version. PyTorch takes part where it is installed
+where --baseline=PATH adds another copy of protojax as a contender, here a git worktree of version 0.1.0. README's table
+is `experiments.benchmark.report.report_for_readme` of the file. PyTorch takes part where it is installed
 (pip install 'protojax[benchmark]').
 """
 
@@ -79,7 +80,7 @@ def _main(argv):
 
 def _define_benchmark_flags():
     sections, quick = ', '.join(plan_sections()), ' and '.join(QUICK)
-    flags.DEFINE_boolean('quick', False, f'Only {quick}, in {QUICK_ROUNDS} rounds: two minutes.')
+    flags.DEFINE_boolean('quick', False, f'Only {quick}, in {QUICK_ROUNDS} rounds: three minutes.')
     flags.DEFINE_list('sections', [], f'Sections to measure, with commas between (default: all): {sections}.')
     flags.DEFINE_integer('rounds', 0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', 0)
     flags.DEFINE_string('output', 'benchmark.json', 'File for all figures; sections that it holds stay in it.')
