@@ -3,30 +3,43 @@
 import gc
 import os
 import pathlib
+import tempfile
 
 import quick_compiler
 
 LONGEST = [  # files of tests, begun first so that no worker is left with one of them when the others are through
     'test_faults.py',
     'test_hosts.py',
-    'test_runs.py',
-    'test_readme.py',
-    'test_driver.py',
     'test_cpu_kernels.py',
+    'test_runs.py',
+    'test_driver.py',
+    'test_readme.py',
     'test_benchmark.py',
+    'test_lowering.py',
     'test_devices.py',
     'test_notebook.py',
+    'test_training.py',
+    'test_statistician.py',
+    'test_tasks.py',
+    'test_export.py',
     'test_binaries.py',
     'test_fuzz.py',
-    'test_export.py',
+    'test_figures.py',
+    'test_publish.py',
     'test_folder_training.py',
+    'test_building.py',
+    'test_photos.py',
     'test_tables.py',
 ]
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick_compiler.flags(devices=8)}'
+if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:  # otherwise this is a worker, or whoever starts the tests has chosen
+    COMPILED = tempfile.TemporaryDirectory(prefix='protojax-tests-')  # what one process compiles is there for all
+    os.environ['JAX_COMPILATION_CACHE_DIR'] = COMPILED.name
+    os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+    os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
-import jax  # noqa: E402  (the flags count only if they are set first)
+import jax  # noqa: E402  (all this counts only if it is set first)
 import pytest  # noqa: E402
-from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -42,26 +55,6 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # what all tests import need not be looked through again and again
-
-
-@pytest.fixture(scope='module')
-def compiled_once(tmp_path_factory):
-    """What the tests of a file compile is kept until its end: for files that do the same run again and again."""
-    values = {
-        'jax_compilation_cache_dir': str(tmp_path_factory.mktemp('compiled')),
-        'jax_persistent_cache_min_compile_time_secs': 0,
-        'jax_persistent_cache_min_entry_size_bytes': -1,
-    }
-    before = {name: getattr(jax.config, name) for name in values}
-
-    def configure(settings):
-        for name, value in settings.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()  # otherwise it stays what it was when the first program was compiled
-
-    configure(values)
-    yield
-    configure(before)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def weights():
 
 @pytest.fixture(scope='module')
 def drawings():
-    return handwriting(0).test.items[:5, :7]
+    return handwriting(0, alphabets=(1, 1, 1)).test.items[:5, :7]
 
 
 @pytest.fixture(scope='module')

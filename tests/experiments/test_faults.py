@@ -54,8 +54,8 @@ def peace(command, tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def finished(compiled_once, tmp_path_factory):
-    """The workdir of a run in this process, which keeps what it compiles as well."""
+def finished(tmp_path_factory):
+    """The workdir of a run in this process."""
     workdir = tmp_path_factory.mktemp('finished')
     run_experiment(config(workdir), tiny.EXPERIMENT)
     return workdir

@@ -4,6 +4,7 @@ import builtins
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -154,6 +155,8 @@ def test_zero_shot_learns_where_there_are_no_weights(tmp_path, monkeypatch):
             stand_in_episodes=60,
         ),
     )
+    one_device = lambda config: jax.devices()[:1]  # noqa: E731  (quicker than eight)
+    monkeypatch.setattr('experiments.running.driver.devices_for', one_device)
     (axes,) = FIGURES['zero-shot'](config(compilation_cache='off')).axes
     assert 'not CUB' in axes.get_title()
     (weights,) = tmp_path.glob('runs/*/weights.safetensors')

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protojax import augmentation
-from protojax.encoders import Conv4
+from protojax.encoders import Conv4, LinearMap
 from protojax.episodes import Dataset
 from protojax.tasks import few_shot_task
 
@@ -83,8 +83,8 @@ def test_each_change_has_random_numbers_of_its_own():
         return images
 
     noises = []
-    task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=2, shot=1, query=1, augmentations=(noise, noise))
-    blank = Dataset(jnp.zeros((2, 2, 28, 28, 1), jnp.uint8), jnp.full(2, 2))
+    task = few_shot_task(LinearMap(2), (5,), way=2, shot=1, query=1, augmentations=(noise, noise))
+    blank = Dataset(jnp.zeros((2, 2, 5)), jnp.full(2, 2))
     task.loss(*task.initialize(jax.random.key(0)), blank, jax.random.key(1))
     assert not np.array_equal(*noises)
 
@@ -98,9 +98,9 @@ def test_training_sees_the_changed_images_and_evaluation_does_not():
     accuracies, embeddings = [], []
     for changes in ((), (augmentation.mirror, label_in_ink)):
         task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, augmentations=changes)
-        params, batch_stats = task.initialize(jax.random.key(0))
-        _, (_, metrics) = task.loss(params, batch_stats, blank, jax.random.key(1))
+        params, batch_stats = jax.jit(task.initialize)(jax.random.key(0))
+        _, (_, metrics) = jax.jit(task.loss)(params, batch_stats, blank, jax.random.key(1))
         accuracies.append(float(metrics['accuracy']))
-        embeddings.append(np.asarray(task.embed(params, batch_stats, IMAGES)))
+        embeddings.append(np.asarray(jax.jit(task.embed)(params, batch_stats, IMAGES)))
     assert accuracies == [pytest.approx(0.2), pytest.approx(1.0)]
     assert np.array_equal(*embeddings)

@@ -1,7 +1,7 @@
 """The programs of TPUs and GPUs, lowered on this CPU: they exist, and hold nothing that only a CPU could run."""
 
 import re
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +34,16 @@ def data(task):
     return Dataset(np.zeros((6, 8, *item), kind), np.full(6, 8, np.int32), attributes)
 
 
-def lowered(function, platform, devices, *arguments):
-    """Text of the program that a platform with that many devices would compile."""
+def traced(function, devices, *arguments):
+    """The program of that many devices, before any platform makes its own of it."""
     mapped = pmapped(function, jax.devices()[:devices])
     state, *rest = arguments
-    return jax.jit(mapped).trace(np.arange(devices), state, tuple(rest)).lower(lowering_platforms=(platform,)).as_text()
+    return jax.jit(mapped).trace(np.arange(devices), state, tuple(rest))
+
+
+def lowered(program, platform):
+    """Text of the program that a platform would compile."""
+    return program.lower(lowering_platforms=(platform,)).as_text()
 
 
 def check(text, platform, devices):
@@ -48,36 +53,53 @@ def check(text, platform, devices):
     assert ('stablehlo.all_reduce' in text) or devices == 1
 
 
-@platforms
-@pytest.mark.parametrize('devices', [1, 8])
-@pytest.mark.parametrize('name', TASKS)
-def test_training_steps(platform, devices, name):
+@cache
+def training_steps(name, devices):
+    """One step, and several in one dispatch."""
     task = TASKS[name]
     state = jax.eval_shape(lambda key: create_state(*task.initialize(key), OPTIMIZER), jax.random.key(0))
     one = partial(train_step, loss=task.loss, optimizer=OPTIMIZER)
     many = partial(train_steps, steps=5, loss=task.loss, optimizer=OPTIMIZER)
-    for function in (one, many):
-        text = lowered(function, platform, devices, state, data(task), jax.random.key(1))
-        check(text, platform, devices)
-        assert ('bf16' in text) == ('bfloat16' in name)
-        assert ('stablehlo.while' in text) or function is one
+    return [traced(function, devices, state, data(task), jax.random.key(1)) for function in (one, many)]
 
 
 @platforms
+@pytest.mark.parametrize('devices', [1, 8])
 @pytest.mark.parametrize('name', TASKS)
-def test_embedding_and_scoring(platform, name):
+def test_training_steps(platform, devices, name):
+    one, many = (lowered(program, platform) for program in training_steps(name, devices))
+    for text in (one, many):
+        check(text, platform, devices)
+        assert ('bf16' in text) == ('bfloat16' in name)
+    assert 'stablehlo.while' in many
+
+
+@cache
+def embedding(name):
     task = TASKS[name]
-    params, batch_stats = jax.eval_shape(task.initialize, jax.random.key(0))
+    variables = jax.eval_shape(task.initialize, jax.random.key(0))
 
     def embed(variables, items):
         return jax.lax.all_gather(task.embed(*variables, items), AXIS, tiled=True)
 
-    check(lowered(embed, platform, 8, (params, batch_stats), data(task).items[0]), platform, 1)
-    if name == 'zero-shot':
-        return
+    return traced(embed, 8, variables, data(task).items[0])
+
+
+@cache
+def scoring(name):
+    task = TASKS[name]
+    params, _ = jax.eval_shape(task.initialize, jax.random.key(0))
 
     def score(params, dataset, key):
         return jax.lax.pmean(task.classify(params, sample_episode(key, dataset, **SIZES)).mean(), AXIS)
 
     embedded = data(task)._replace(items=np.zeros((6, 8, 5), np.float32))
-    check(lowered(score, platform, 8, params, embedded, jax.random.key(0)), platform, 8)
+    return traced(score, 8, params, embedded, jax.random.key(0))
+
+
+@platforms
+@pytest.mark.parametrize('name', TASKS)
+def test_embedding_and_scoring(platform, name):
+    check(lowered(embedding(name), platform), platform, 1)
+    if name != 'zero-shot':
+        check(lowered(scoring(name), platform), platform, 8)

@@ -137,19 +137,31 @@ def trace_strokes(pens: np.ndarray, sharp: np.ndarray) -> np.ndarray:
 
 
 def render_strokes(lines: np.ndarray, drawn: np.ndarray, thickness: np.ndarray) -> np.ndarray:
-    """Anti-aliased pictures of lines: [N, STROKES, POINTS, 2], bool [N, STROKES], pixels [N] -> uint8 [N, 28, 28]."""
-    grid = np.arange(SIZE, dtype=np.float32) + 0.5
-    nearest = np.full((len(lines), SIZE, SIZE), 1e6, np.float32)  # squared distance of each pixel to the lines
-    starts, ends = (SIZE * lines[:, :, part] for part in (slice(None, -1), slice(1, None)))
+    """Anti-aliased pictures of lines: [N, STROKES, POINTS, 2], bool [N, STROKES], pixels [N] -> uint8 [N, 28, 28].
+
+    Each piece of a line is looked at from the pixels around it alone: all others are too far away for ink.
+    """
+    starts, ends = ((SIZE * lines[:, :, part]).astype(np.float32) for part in (slice(None, -1), slice(1, None)))
+    reach = thickness.max() / 2 + 0.5
+    margin = int(np.abs(ends - starts).max() + 2 * reach) + 3  # for what is partly or wholly outside the pictures
+    side = SIZE + 2 * margin
+    nearest = np.full(len(lines) * side**2, 1e6, np.float32)  # squared distance of each pixel to the lines
     for stroke in range(STROKES):
         at = np.flatnonzero(drawn[:, stroke])
         for k in range(POINTS - 1):
-            (ax, ay), (bx, by) = (p[at, stroke, k].T.astype(np.float32)[..., None] for p in (starts, ends))
-            dx, dy = bx - ax, by - ay
+            a, b = starts[at, stroke, k], ends[at, stroke, k]
+            first = np.clip(np.floor(np.minimum(a, b) - reach - 0.5).astype(int), -margin, SIZE)
+            window = np.arange(int(np.abs(b - a).max(initial=0) + 2 * reach) + 3)
+            pixels = first[..., None] + window  # [N, 2, W], in x and in y
+            x, y = np.split(pixels.astype(np.float32) + 0.5 - a[..., None], 2, axis=1)
+            (dx, dy), y = (b - a).T[..., None, None], y.transpose(0, 2, 1)
             square = dx**2 + dy**2 + 1e-6
-            x, y = (grid - ax)[:, None, :], (grid - ay)[:, :, None]
-            along = np.clip(x * (dx / square)[:, None] + y * (dy / square)[:, None], 0, 1)
-            away = (x - along * dx[:, None]) ** 2 + (y - along * dy[:, None]) ** 2
-            nearest[at] = np.minimum(nearest[at], away)
+            along = np.clip(x * (dx / square) + y * (dy / square), 0, 1)
+            away = (x - along * dx) ** 2 + (y - along * dy) ** 2
+            rows = at[:, None] * side + margin + pixels[:, 1]
+            places = (rows * side + margin)[:, :, None] + pixels[:, None, 0]
+            nearest[places] = np.minimum(nearest[places], away)
+    inside = slice(margin, margin + SIZE)
+    nearest = nearest.reshape(-1, side, side)[:, inside, inside]
     ink = np.clip(thickness[:, None, None] / 2 + 0.5 - np.sqrt(nearest), 0, 1)
     return np.round(255 * ink).astype(np.uint8)

@@ -58,12 +58,12 @@ def problem():
     # Four classes of noise around an image of their own.
     prototypes = RNG.random((4, 1, *SHAPE)) > 0.5
     items = np.where(RNG.random((4, 8, *SHAPE)) < 0.1, ~prototypes, prototypes)
-    return task, *task.initialize(jax.random.key(0)), Dataset(jnp.uint8(255 * items), jnp.full(4, 8))
+    return task, *jax.jit(task.initialize)(jax.random.key(0)), Dataset(jnp.uint8(255 * items), jnp.full(4, 8))
 
 
 def test_the_order_of_a_set_does_not_matter(problem):
     task, params, batch_stats, data = problem
-    h = task.embed(params, batch_stats, data.items[:, :4].reshape(-1, *SHAPE))
+    h = jax.jit(task.embed)(params, batch_stats, data.items[:, :4].reshape(-1, *SHAPE))
     labels = jnp.repeat(jnp.arange(4), 4)
     order = RNG.permutation(16)
     episodes = [Episode(h[o], labels[o], h, None, jnp.arange(4)) for o in (np.arange(16), order)]
@@ -90,10 +90,10 @@ def test_it_raises_the_bound_and_tells_classes_apart(problem):
         params, batch_stats, state, value = step(params, batch_stats, state, jax.random.key(number))
         values.append(value)
     assert np.mean(values[-5:]) < 140  # coin flips have 256 log 2 = 177
-    h = task.embed(params, batch_stats, data.items.reshape(-1, *SHAPE)).reshape(4, 8, -1)
+    h = jax.jit(task.embed)(params, batch_stats, data.items.reshape(-1, *SHAPE)).reshape(4, 8, -1)
     labels = jnp.repeat(jnp.arange(4), 4)
     episode = Episode(h[:, :4].reshape(16, -1), labels, h[:, 4:].reshape(16, -1), None, jnp.arange(4))
-    assert (task.classify(params, episode).argmax(1) == labels).mean() > 0.9
+    assert (jax.jit(task.classify)(params, episode).argmax(1) == labels).mean() > 0.9
 
 
 def test_several_devices_share_the_work(problem):

@@ -68,8 +68,8 @@ def lines(workdir):
 
 
 @pytest.fixture(scope='module', autouse=True)
-def quick(compiled_once):
-    """A small network on two of the eight devices that tests see, and nothing compiled twice."""
+def quick():
+    """A small network on two of the eight devices that tests see."""
     conv4 = building.ENCODERS['conv4']
     filters = {'off': 8, 'auto': 64}  # which kernels need
     with pytest.MonkeyPatch.context() as patch:

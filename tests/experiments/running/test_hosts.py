@@ -2,12 +2,8 @@
 
 import dataclasses
 import json
-import os
-import pathlib
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import jax
@@ -16,6 +12,7 @@ import pytest
 import quick_compiler
 import tiny
 from fifty_steps import fifty_steps, greatest_difference
+from forks import Forks
 
 from experiments.faults.comparing import compare_workdirs
 from experiments.running import driver
@@ -28,12 +25,33 @@ pytestmark = pytest.mark.slow
 
 # A small learning rate, as Adam makes steps of it even from gradients that are zero but for rounding.
 FLAGS = ['--noretrain', '--episodes=16', '--learning_rate=0.001']
-FIFTY_STEPS = [sys.executable, tiny.__file__.replace('tiny', 'fifty_steps')]
+FIFTY_STEPS = tiny.__file__.replace('tiny', 'fifty_steps')
 
 
 @pytest.fixture(scope='module')
-def command(tmp_path_factory):
-    return [sys.executable, tiny.__file__, f'--compilation_cache={tmp_path_factory.mktemp("compiled")}', *FLAGS]
+def start(tmp_path_factory):
+    """A function that starts a program which sees so many devices."""
+    forks = Forks(tmp_path_factory.mktemp('programs'))
+
+    def start(*arguments, devices, moment=''):
+        return forks.start(*arguments, XLA_FLAGS=quick_compiler.flags(devices), MOMENT=moment)
+
+    yield start
+    forks.end()
+
+
+@pytest.fixture(scope='module')
+def start_job(start, tmp_path_factory):
+    """A function that starts both processes of a run."""
+    command = [tiny.__file__, f'--compilation_cache={tmp_path_factory.mktemp("compiled")}', *FLAGS]
+
+    def start_job(workdir, *flags, moments=('', '')):
+        job = [f'--workdir={workdir}', f'--coordinator_address={free_address()}', '--num_processes=2', *flags]
+        return [
+            start(*command, *job, f'--process_id={i}', devices=2, moment=moment) for i, moment in enumerate(moments)
+        ]
+
+    return start_job
 
 
 @pytest.fixture(scope='module')
@@ -47,10 +65,10 @@ def one_process(tmp_path_factory):
 
 
 @pytest.fixture(scope='module', autouse=True)
-def slow_job(command, tmp_path_factory):
+def slow_job(start_job, tmp_path_factory):
     """The same run in two processes of which one is slower by more than half a minute: under way during first tests."""
     workdir = tmp_path_factory.mktemp('two')
-    job = start_job(command, workdir, moments=('', 'slow'))
+    job = start_job(workdir, moments=('', 'slow'))
     yield job, workdir
     for process in job:
         process.kill()
@@ -64,21 +82,6 @@ def two_processes(slow_job):
     return workdir
 
 
-def start(arguments, *, devices, moment=''):
-    environment = {
-        **os.environ,
-        'XLA_FLAGS': quick_compiler.flags(devices),
-        'MOMENT': moment,
-    }
-    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def start_job(command, workdir, *flags, moments=('', '')):
-    """Start both processes of a run."""
-    job = [f'--workdir={workdir}', f'--coordinator_address={free_address()}', '--num_processes=2', *flags]
-    return [start([*command, *job, f'--process_id={i}'], devices=2, moment=moment) for i, moment in enumerate(moments)]
-
-
 def free_address():
     with socket.socket() as probe:
         probe.bind(('localhost', 0))
@@ -88,22 +91,20 @@ def free_address():
 def wait(processes, seconds=120):
     """Exit codes of processes, which must all end in time."""
     try:
-        for process in processes:
-            process.output = process.communicate(timeout=seconds)[0]
+        return [process.wait(seconds) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [process.returncode for process in processes]
 
 
 def metrics(workdir):
     return [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
 
 
-def test_parameters_are_those_of_one_process(x64, tmp_path):
+def test_parameters_are_those_of_one_process(start, x64, tmp_path):
     address = free_address()
     outputs = [tmp_path / f'{name}.npz' for name in ('first', 'second')]
-    job = [start([*FIFTY_STEPS, str(outputs[i]), address, '2', str(i)], devices=2) for i in range(2)]
+    job = [start(FIFTY_STEPS, str(outputs[i]), address, '2', str(i), devices=2) for i in range(2)]
     one = fifty_steps(jax.devices()[:4])
     assert wait(job, seconds=600) == [0, 0], [process.output for process in job]
     first, second = (list(np.load(output).values()) for output in outputs)
@@ -112,8 +113,7 @@ def test_parameters_are_those_of_one_process(x64, tmp_path):
 
 
 WAITING = """
-import dataclasses, sys
-sys.path.insert(0, {tests!r})
+import dataclasses
 import tiny
 from experiments.running import job
 
@@ -122,13 +122,13 @@ job.join_job(dataclasses.replace(tiny.RECIPE, coordinator_address={address!r}, n
 """
 
 
-def waiting(address, *, seconds):
-    """A process 1 that waits so long for process 0."""
-    program = WAITING.format(tests=str(pathlib.Path(tiny.__file__).parent), address=address, seconds=seconds)
-    return start([sys.executable, '-c', program], devices=1)
+@pytest.fixture
+def waiting(start):
+    """A function that starts a process 1 which waits so long for process 0."""
+    return lambda address, seconds: start('-c', WAITING.format(address=address, seconds=seconds), devices=1)
 
 
-def test_when_process_0_dies_before_all_have_met_the_other_ends():
+def test_when_process_0_dies_before_all_have_met_the_other_ends(waiting):
     address = free_address()
     process = waiting(address, seconds=100)
     with socket.create_server(('localhost', int(address.split(':')[1]))) as process_0:
@@ -140,21 +140,21 @@ def test_when_process_0_dies_before_all_have_met_the_other_ends():
     assert time.monotonic() - began < 30
 
 
-def test_when_process_0_never_comes_the_other_ends():
+def test_when_process_0_never_comes_the_other_ends(waiting):
     process = waiting(free_address(), seconds=4)
     assert wait([process]) == [1]
     assert 'error: not all processes came to localhost' in process.output and 'stack trace' not in process.output
 
 
-def test_when_one_process_dies_the_other_ends_and_the_job_resumes(command, tmp_path, request):
+def test_when_one_process_dies_the_other_ends_and_the_job_resumes(start_job, tmp_path, request):
     for victim, moment in (1, 'first save'), (0, 'later save'):
-        job = start_job(command, tmp_path, moments=[moment if i == victim else '' for i in range(2)])
+        job = start_job(tmp_path, moments=[moment if i == victim else '' for i in range(2)])
         codes = wait(job)
         assert codes[victim] == -signal.SIGKILL
         assert codes[1 - victim] != 0
         words = ('a process of the job is gone', 'another task died')  # ours, or JAX's where it is quicker
         assert any(said in job[1 - victim].output for said in words)
-    assert wait(start_job(command, tmp_path)) == [0, 0]
+    assert wait(start_job(tmp_path)) == [0, 0]
     assert not compare_workdirs(request.getfixturevalue('two_processes'), tmp_path)  # by now it has ended
 
 
@@ -173,8 +173,8 @@ def test_a_run_ends_as_in_one_process(one_process, two_processes):
         np.testing.assert_allclose(results[1][setting]['loss'], score['loss'], rtol=1e-2)
 
 
-def test_all_processes_end_where_the_first_refuses(command, two_processes):
-    job = start_job(command, two_processes, '--learning_rate=0.5')
+def test_all_processes_end_where_the_first_refuses(start_job, two_processes):
+    job = start_job(two_processes, '--learning_rate=0.5')
     assert wait(job) == [1, 1]
     assert 'learning_rate (0.001 there, 0.5 now)' in job[0].output
     assert 'process 0 cannot use' in job[1].output

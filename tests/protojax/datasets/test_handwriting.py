@@ -62,6 +62,22 @@ def test_render_is_the_distance_to_the_line():
     assert image[:9].sum() == image[12:].sum() == image[:, 22:].sum() == image[0, 0] == 0
 
 
+def test_render_misses_no_pixel_of_any_line():
+    """Lines of all lengths, some of them partly or wholly outside the picture, against all distances in a loop."""
+    rng = np.random.default_rng(0)
+    lines = rng.uniform(-0.3, 1.3, (4, STROKES, 1, 2)) + rng.normal(0, 0.1, (4, STROKES, 13, 2))
+    drawn, thickness = rng.random((4, STROKES)) < 0.7, np.array([1.0, 1.2, 1.6, 3.0])
+    centers = np.stack(np.meshgrid(np.arange(28), np.arange(28)), -1) + 0.5  # x and y of each pixel
+    for image, own, shown, width in zip(render_strokes(lines, drawn, thickness), lines, drawn, thickness, strict=True):
+        distance = np.full((28, 28), np.inf)
+        for a, b in ((28 * a, 28 * b) for line in own[shown] for a, b in zip(line[:-1], line[1:], strict=True)):
+            along = np.clip((centers - a) @ (b - a) / ((b - a) @ (b - a)), 0, 1)
+            distance = np.minimum(distance, np.linalg.norm(centers - a - along[..., None] * (b - a), axis=-1))
+        expected = 255 * np.clip(width / 2 + 0.5 - distance, 0, 1)
+        assert 0 < (image > 0).mean() < 1
+        np.testing.assert_allclose(image, expected, atol=0.6)
+
+
 def test_trace_keeps_corners_where_sharp_and_rounds_them_elsewhere():
     pens = np.zeros((1, 2, 7, 2))
     pens[0, :, :, 0] = [0, 1, 2, 3, 3, 3, 3]
