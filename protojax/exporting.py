@@ -5,6 +5,7 @@ the encoder's shape beforehand, as `protojax.load_images` does.
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -94,7 +95,7 @@ def run_stablehlo(data: bytes, images: np.ndarray) -> np.ndarray:
 def _exportable(weights, *options):
     """The same weights with an encoder that does without options that only we understand."""
     present = {option: False for option in options if hasattr(weights.encoder, option)}
-    return weights._replace(encoder=weights.encoder.clone(**present))
+    return dataclasses.replace(weights, encoder=weights.encoder.clone(**present))
 
 
 @contextlib.contextmanager
