@@ -25,6 +25,7 @@ class Task(NamedTuple):
     classify: Callable[..., Any]  # params, embedded episode -> logits
     encoder: nn.Module  # of the items
     attribute_encoder: nn.Module | None = None  # of zero-shot learning
+    unlabeled: int = 0  # examples of each class that episodes have beside support and query
 
 
 def few_shot_task(
@@ -43,7 +44,7 @@ def few_shot_task(
 
     `classify` is a classifier of embedded episodes (see protojax.classifiers), by default that of prototypical networks
     with the given distance. The items of a training episode go through the `augmentations` in turn. `unlabeled` further
-    examples of each class are drawn for classifiers that use them.
+    examples of each class are drawn for classifiers that use them, in training as in evaluation.
     """
     classifier = as_learned_classifier(classify or by_prototypes(distance))
 
@@ -75,7 +76,7 @@ def few_shot_task(
     def classify_embedded(params, episode):
         return classifier.apply(params['classifier'], episode)
 
-    return Task(init, loss, embed, classify_embedded, encoder)
+    return Task(init, loss, embed, classify_embedded, encoder, unlabeled=unlabeled)
 
 
 def task_started_from(task: Task, params: Any, batch_stats: Any) -> Task:
