@@ -27,6 +27,7 @@ from protojax.encoders import (
     EfficientNetLite,
     LinearMap,
     ResNet12,
+    bind_item_shape,
     check_encoder_items,
     encode,
     initialize_shapes,
@@ -115,6 +116,7 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
             attribute_encoder = _described_encoder(description['attribute_encoder'])
             _check_pretrained_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
         _check_item_shape(description['item_shape'], encoder)
+        encoder = bind_item_shape(encoder, description['item_shape'])
         expected = initialize_shapes(encoder, description['item_shape'])
         for part, shapes in zip(('params', 'batch_stats'), expected, strict=True):
             _check_pretrained_fit(variables.get(part, {}), shapes, part)

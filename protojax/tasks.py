@@ -12,7 +12,7 @@ from protojax.augmentation import Augmentation, augmented, random_crop
 from protojax.classifiers import Classifier, accuracies, as_learned_classifier, by_prototypes, losses
 from protojax.devices import spread_over_devices
 from protojax.distances import Distance, Learned, pairwise, squared_euclidean
-from protojax.encoders import encode, initialize
+from protojax.encoders import bind_item_shape, encode, initialize
 from protojax.episodes import sample_episode
 
 
@@ -47,6 +47,7 @@ def few_shot_task(
     examples of each class are drawn for classifiers that use them, in training as in evaluation.
     """
     classifier = as_learned_classifier(classify or by_prototypes(distance))
+    bound = bind_item_shape(encoder, item_shape)  # not in training, where augmentations may change the shape
 
     def init(key):
         params, batch_stats = initialize(encoder, key, item_shape)
@@ -71,12 +72,12 @@ def few_shot_task(
         return value, (batch_stats, {'loss': value, 'accuracy': accuracy})
 
     def embed(params, batch_stats, items):
-        return encode(encoder, params['encoder'], batch_stats, items)[0]
+        return encode(bound, params['encoder'], batch_stats, items)[0]
 
     def classify_embedded(params, episode):
         return classifier.apply(params['classifier'], episode)
 
-    return Task(init, loss, embed, classify_embedded, encoder, unlabeled=unlabeled)
+    return Task(init, loss, embed, classify_embedded, bound, unlabeled=unlabeled)
 
 
 def task_started_from(task: Task, params: Any, batch_stats: Any) -> Task:

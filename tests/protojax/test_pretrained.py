@@ -66,6 +66,17 @@ def test_all_that_is_loaded_can_be_a_static_argument(file):
     assert np.abs(compiled(changed, images()) - loaded.embed(images())).max() > 0.01
 
 
+def test_weights_take_images_of_the_size_that_they_were_saved_with(file):
+    loaded = load_pretrained(file)
+    assert loaded.encoder.item_shape == SHAPE
+    with pytest.raises(ValueError, match=r'takes \[N, 16, 16, 1\]'):
+        loaded.embed(np.zeros((2, 32, 32, 1), np.uint8))
+
+
+def test_plain_lists_can_be_embedded(original):
+    np.testing.assert_allclose(original.embed(images().tolist()), original.embed(images()), rtol=1e-5, atol=1e-6)
+
+
 def test_no_items_have_no_embeddings(original):
     assert original.embed(images()[:0]).shape == (0, 8)
 

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from protojax.classifiers import by_gaussians, by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
-from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.tasks import few_shot_task, task_started_from, zero_shot_task
 
@@ -194,3 +194,25 @@ def test_zero_shot_test_uses_the_middle_crop_and_unit_prototypes():
     )
     logits = task.classify(params, episode)
     np.testing.assert_allclose(logits, -squared_distances(np.asarray(queries), prototypes), rtol=1e-4)
+
+
+def test_the_task_binds_the_shape_of_images():
+    """Conv4 takes images of any size and gives as many dimensions as they need."""
+    task = few_shot_task(Conv4(filters=8), (16, 16, 1), **SIZES)
+    assert task.encoder.item_shape == (16, 16, 1)
+    params, batch_stats = task.initialize(jax.random.key(0))
+    with pytest.raises(ValueError, match=r'takes \[N, 16, 16, 1\]'):
+        task.embed(params, batch_stats, np.zeros((2, 32, 32, 1), np.uint8))
+    small = Conv4(filters=8, item_shape=(32, 32, 1))
+    assert few_shot_task(small, (16, 16, 1), **SIZES).encoder is small  # it has a shape of its own
+    vectors = LinearMap(4)
+    assert few_shot_task(vectors, (5,), **SIZES).encoder is vectors
+
+
+def test_augmentations_may_change_the_shape_of_training_images():
+    def cropped(key, items, labels, *, way):
+        return items[:, 4:12, 4:12]
+
+    task = few_shot_task(ResNet12(widths=(4,)), (16, 16, 1), augmentations=[cropped], **SIZES)
+    value, _ = task.loss(*task.initialize(jax.random.key(0)), IMAGES, jax.random.key(1))
+    assert np.isfinite(value)
