@@ -5,10 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
+import protojax
 from protojax.classifiers import by_gaussians, by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
 from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
@@ -216,3 +218,19 @@ def test_augmentations_may_change_the_shape_of_training_images():
     task = few_shot_task(ResNet12(widths=(4,)), (16, 16, 1), augmentations=[cropped], **SIZES)
     value, _ = task.loss(*task.initialize(jax.random.key(0)), IMAGES, jax.random.key(1))
     assert np.isfinite(value)
+
+
+def test_a_zero_shot_loop_of_public_names():
+    rng = np.random.default_rng(0)
+    attributes = rng.normal(size=(6, 7)).astype(np.float32)
+    items = attributes[:, None, None, :5] + rng.normal(scale=0.1, size=(6, 8, 1, 5)).astype(np.float32)
+    dataset, devices = protojax.Dataset(items, np.full(6, 8, np.int32), attributes), protojax.usable_devices(3 * 4)
+    maps = protojax.LinearMap(4), protojax.LinearMap(4, unit_length=True, item_shape=(7,))
+    task = protojax.zero_shot_task(*maps, (1, 5), 7, way=3, query=4, distance=protojax.euclidean)
+    optimizer = optax.adam(1e-2)
+    steps = functools.partial(protojax.train_steps, steps=100, loss=task.loss, optimizer=optimizer)
+    state = protojax.create_state(*task.initialize(jax.random.key(0)), optimizer)
+    state = protojax.parallelize(steps, devices)(state, dataset, jax.random.key(1))
+    embedded = protojax.embedder(task.embed, devices)(state.params, state.batch_stats, dataset)
+    per_image, per_class = protojax.zero_shot_scorer(task.classify, devices)(state.params, embedded)
+    assert per_image.accuracy > 80 and per_class.accuracy > 80
