@@ -6,13 +6,31 @@ and scores in `evaluation`.
 """
 
 from protojax.class_files import load_classes, save_classes
-from protojax.classifiers import accuracies, by_gaussians, by_matching, by_prototypes, losses, matching, prototypical
+from protojax.classifiers import (
+    accuracies,
+    by_gaussians,
+    by_matching,
+    by_prototypes,
+    gaussian_classifier,
+    losses,
+    matching,
+    prototypical,
+)
 from protojax.datasets import Data, Split
 from protojax.devices import parallelize, place, usable_devices
-from protojax.distances import Learned, bregman, cosine, mahalanobis, pairwise, squared_euclidean
+from protojax.distances import (
+    Learned,
+    bregman,
+    cosine,
+    euclidean,
+    learned_mahalanobis,
+    mahalanobis,
+    pairwise,
+    squared_euclidean,
+)
 from protojax.encoders import Conv4, EfficientNetLite, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
-from protojax.evaluation import Score, embedder, episode_scorer
+from protojax.evaluation import Score, embedder, episode_scorer, zero_shot_scorer
 from protojax.images import load_images
 from protojax.known_classes import (
     KnownClasses,
@@ -27,8 +45,9 @@ from protojax.known_classes import (
 )
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 from protojax.prototypes import linear_classifier
+from protojax.prototypes import prototypes as class_prototypes  # under its own name the module is found
 from protojax.tasks import Task, few_shot_task, zero_shot_task
-from protojax.training import TrainState, create_state, train_step
+from protojax.training import TrainState, create_state, train_step, train_steps
 
 __version__ = '0.2.0'
 
@@ -54,15 +73,19 @@ __all__ = [
     'by_matching',
     'by_prototypes',
     'calibrated_known_classes',
+    'class_prototypes',
     'cosine',
     'create_state',
     'embedder',
     'encode',
     'episode_scorer',
+    'euclidean',
     'few_shot_task',
+    'gaussian_classifier',
     'initialize',
     'known_classes',
     'known_classes_as_linear_model',
+    'learned_mahalanobis',
     'linear_classifier',
     'load_classes',
     'load_images',
@@ -81,8 +104,10 @@ __all__ = [
     'save_pretrained',
     'squared_euclidean',
     'train_step',
+    'train_steps',
     'usable_devices',
     'without_known_class',
     'zero_shot_known_classes',
+    'zero_shot_scorer',
     'zero_shot_task',
 ]

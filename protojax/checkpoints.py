@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,7 +32,7 @@ logging.get_absl_logger().addFilter(
 class Checkpoints:
     """The newest few checkpoints of one training, each under the number of its step."""
 
-    def __init__(self, directory, *, keep=3):
+    def __init__(self, directory: str | os.PathLike, *, keep: int = 3):
         self.directory = epath.Path(directory)
         try:
             self._manager = _open_checkpoints(self.directory, keep)
@@ -42,7 +43,7 @@ class Checkpoints:
                 f'cannot use {self.directory} ({first_line(error)}); choose another directory'
             ) from error
 
-    def save(self, step, tree):
+    def save(self, step: int, tree: Any) -> None:
         """Write a checkpoint of the tree, which every process of a job holds whole."""
         tree = jax.device_get(tree)
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_checkpoint_record(tree))}
@@ -56,7 +57,7 @@ class Checkpoints:
                 'another directory, then start again: earlier checkpoints are intact'
             ) from error
 
-    def restore(self, template):
+    def restore(self, template: Any) -> tuple[int, Any] | None:
         """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
 
         `template` is a tree with the shapes and types that are expected.
@@ -79,12 +80,13 @@ class Checkpoints:
             )
         return None
 
-    def steps(self):
+    def steps(self) -> list[int]:
         """Steps that have a checkpoint, damaged or not, in order."""
         names = [path.name for path in self.directory.iterdir()]
         return sorted(int(name) for name in names if re.fullmatch(r'\d+', name))
 
-    def close(self):
+    def close(self) -> None:
+        """Let go of the folder."""
         self._manager.close()
 
     def _read(self, step, template):

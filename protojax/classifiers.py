@@ -108,8 +108,8 @@ def by_matching(distance: Distance | Learned = squared_euclidean, **options) -> 
     return _classifier_by_distance(matching, distance, options)
 
 
-def by_gaussians(*, prior: float = 5.0, temperature: float = 1.0) -> Learned:
-    """`gaussian_classifier` as a classifier of episodes whose shared variance is learned."""
+def by_gaussians(*, temperature: float = 1.0, **options) -> Learned:
+    """A classifier of episodes whose shared variance is learned; options are those of `gaussian_classifier`."""
 
     def initialize_variance(key, dimensions):
         # The softplus of this is 1/2, the variance at which the log-likelihood is minus the squared distance.
@@ -118,7 +118,7 @@ def by_gaussians(*, prior: float = 5.0, temperature: float = 1.0) -> Learned:
     def classify(params, episode):
         variance = jax.nn.softplus(params['variance'])
         points = episode.query, episode.support, episode.support_labels
-        return gaussian_classifier(*points, variance, way=episode.way, prior=prior) / temperature
+        return gaussian_classifier(*points, variance, way=episode.way, **options) / temperature
 
     return Learned(initialize_variance, classify)
 

@@ -5,7 +5,8 @@ the least summed divergence from them, which is what makes a class mean a good p
 Euclidean and Mahalanobis distances are instances; cosine and the Euclidean distance without its square are not.
 
 A distance of your own is any function `distance(a, b)`: [D], [D] -> []. One with parameters that are learned together
-with the encoder is a `Learned` value.
+with the encoder is a `Learned` value. Where there is a faster way to all pairs than one after the other, as the matrix
+product of squared distances, it is the distance's attribute `all_pairs`: [M, D], [N, D] -> [M, N].
 
 Axis letters: M and N points, D dimensions.
 """
@@ -28,29 +29,14 @@ class Learned(NamedTuple):
     apply: Callable[..., Array]  # params, then the arguments of a distance or classifier without parameters
 
 
-def _translation_invariant(distance: Callable[..., Array]) -> Callable[..., Array]:
-    """Mark a distance that stays the same when both points are moved alike.
-
-    `pairwise` moves the points near the origin before it applies such a distance, so that it may be written as a
-    difference of large terms.
-    """
-    distance.translation_invariant = True
-    return distance
-
-
-@_translation_invariant
 def squared_euclidean(a: Array, b: Array) -> Array:
-    """Sum of squared differences, the paper's main choice: [D], [D] -> [].
-
-    Written out as a.a - 2 a.b + b.b, so that over all pairs it becomes one matrix product.
-    """
-    return _dot(a, a) - 2 * _dot(a, b) + _dot(b, b)
+    """Sum of squared differences, the paper's main choice: [D], [D] -> []."""
+    return jnp.sum(jnp.square(a - b))
 
 
-@_translation_invariant
 def euclidean(a: Array, b: Array) -> Array:
     """The square root of that, which is no Bregman divergence, with a finite gradient at zero: [D], [D] -> []."""
-    return jnp.sqrt(jnp.maximum(squared_euclidean(a, b), 1e-12))
+    return _root(squared_euclidean(a, b))
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -73,16 +59,24 @@ def bregman(phi: Callable[[Array], Array]) -> Distance:
 
 def mahalanobis(precision: Array) -> Distance:
     """(a - b) . P (a - b) for a symmetric positive definite P [D, D]: the Bregman divergence of z . P z."""
-    return _translation_invariant(bregman(lambda z: _dot(z, jnp.matmul(precision, z, precision=lax.Precision.HIGHEST))))
+
+    def distance(a, b):
+        return _dot(a - b, _dot(precision, a - b))
+
+    distance.all_pairs = functools.partial(_by_matrix_product, precision=precision)
+    return distance
 
 
 def learned_mahalanobis() -> Learned:
     """A Mahalanobis distance whose matrix P = F F^T is learned; at the start it is the squared Euclidean distance."""
 
-    @_translation_invariant
-    def distance(params, a, b):
-        return mahalanobis(params['factor'] @ params['factor'].T)(a, b)
+    def learned(params):
+        return mahalanobis(params['factor'] @ params['factor'].T)
 
+    def distance(params, a, b):
+        return learned(params)(a, b)
+
+    distance.all_pairs = lambda params, a, b: learned(params).all_pairs(a, b)
     return Learned(lambda key, dimensions: {'factor': jnp.eye(dimensions)}, distance)
 
 
@@ -91,22 +85,39 @@ def bind_distance(distance: Distance | Learned, params: Any) -> Distance:
     if not isinstance(distance, Learned):
         return distance
     bound = functools.partial(distance.apply, params)
-    bound.translation_invariant = getattr(distance.apply, 'translation_invariant', False)
+    faster = _own_form_for_all_pairs(distance.apply)
+    if faster is not None:
+        bound.all_pairs = functools.partial(faster, params)
     return bound
 
 
 def pairwise(distance: Distance) -> Callable[[Array, Array], Array]:
     """All distances between two sets of points: a function [M, D], [N, D] -> [M, N]."""
-    all_pairs = jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
-    if not getattr(distance, 'translation_invariant', False):
-        return all_pairs
+    return _own_form_for_all_pairs(distance) or jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
 
-    def near_the_origin(a, b):
-        # Without this, features far from the origin would lose their differences to rounding.
-        center = lax.stop_gradient(jnp.mean(b, 0, keepdims=True))
-        return all_pairs(a - center, b - center)
 
-    return near_the_origin
+def _own_form_for_all_pairs(distance):
+    # A wrapper made with functools.wraps has copied the attribute, but may compute something else.
+    return None if hasattr(distance, '__wrapped__') else getattr(distance, 'all_pairs', None)
+
+
+def _by_matrix_product(a, b, precision=None):
+    """(a - b) . P (a - b) as a.Pa - 2 a.Pb + b.Pb, with P the identity unless given: [M, D], [N, D] -> [M, N].
+
+    All points are moved near the origin first: far from it, their differences would be lost to rounding.
+    """
+    center = lax.stop_gradient(jnp.mean(b, 0, keepdims=True))
+    a, b = a - center, b - center
+    mapped_a, mapped_b = (a, b) if precision is None else (_dot(a, precision), _dot(b, precision))
+    return jnp.sum(a * mapped_a, 1)[:, None] - 2 * _dot(mapped_a, b.T) + jnp.sum(b * mapped_b, 1)[None]
+
+
+def _root(squares):
+    return jnp.sqrt(jnp.maximum(squares, 1e-12))
+
+
+squared_euclidean.all_pairs = _by_matrix_product
+euclidean.all_pairs = lambda a, b: _root(_by_matrix_product(a, b))
 
 
 def unit_length(vectors: Array) -> Array:
@@ -115,5 +126,5 @@ def unit_length(vectors: Array) -> Array:
 
 
 def _dot(a, b):
-    """Inner product in full precision, also where matrix units would round to bfloat16: [D], [D] -> []."""
+    """Inner product, of vectors or matrices, in full precision, also where matrix units would round to bfloat16."""
     return jnp.dot(a, b, precision=lax.Precision.HIGHEST)

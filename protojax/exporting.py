@@ -5,14 +5,17 @@ the encoder's shape beforehand, as `protojax.load_images` does.
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import logging
+from collections.abc import Callable
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from protojax.encoders import encode
 from protojax.known_classes import KnownClasses, known_classes_as_linear_model
@@ -22,7 +25,7 @@ PLATFORMS = ('cpu', 'cuda', 'tpu')
 OPSET = 18  # of ONNX: widely supported
 
 
-def inference_to_export(weights: Pretrained, known: KnownClasses | None = None):
+def inference_to_export(weights: Pretrained, known: KnownClasses | None = None) -> Callable[[ArrayLike], jax.Array]:
     """A function of images: -> embeddings [N, D] or, with known classes, probabilities [N, way] (eq. 8)."""
     if known is not None:
         matrix, biases = (jnp.asarray(part) for part in known_classes_as_linear_model(known))
@@ -40,7 +43,7 @@ def inference_to_export(weights: Pretrained, known: KnownClasses | None = None):
 def describe_export(weights: Pretrained, known: KnownClasses | None = None) -> dict:
     """What a user of an exported file has to know."""
     described = {
-        'input': ['N', *weights.encoder.item_shape],
+        'input': ['N', *_exported_shape(weights)],
         'dtype': 'uint8',
         'weights': weights.description['digest'],
     }
@@ -52,7 +55,7 @@ def describe_export(weights: Pretrained, known: KnownClasses | None = None) -> d
 def to_stablehlo(weights: Pretrained, known: KnownClasses | None = None) -> bytes:
     """A program for CPU, CUDA and TPU, which `jax.export.deserialize(data).call(images)` runs."""
     function = inference_to_export(_exportable(weights, 'kernels'), known)
-    shape = jax.export.symbolic_shape(f'n, {", ".join(map(str, weights.encoder.item_shape))}')
+    shape = jax.export.symbolic_shape(f'n, {", ".join(map(str, _exported_shape(weights)))}')
     exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(jax.ShapeDtypeStruct(shape, jnp.uint8))
     return bytes(exported.serialize())
 
@@ -64,7 +67,7 @@ def to_onnx(weights: Pretrained, known: KnownClasses | None = None) -> bytes:
 
     function = inference_to_export(_exportable(weights, 'kernels', 'products'), known)
     about = describe_export(weights, known)
-    images = jax.ShapeDtypeStruct(('N', *weights.encoder.item_shape), jnp.uint8)
+    images = jax.ShapeDtypeStruct(('N', *_exported_shape(weights)), jnp.uint8)
     with _silent_export(), jax.numpy_rank_promotion('allow'):  # which its own layers need
         model = convert(
             function,
@@ -91,10 +94,18 @@ def run_stablehlo(data: bytes, images: np.ndarray) -> np.ndarray:
     return np.asarray(jax.export.deserialize(data).call(images))
 
 
+def _exported_shape(weights):
+    """The shape of the images: the encoder's own, or the one that it was saved with."""
+    shape = getattr(weights.encoder, 'item_shape', None) or weights.description.get('item_shape')
+    if shape is None:
+        raise ValueError('neither the encoder nor the description of its weights has an item_shape; give it one')
+    return tuple(shape)
+
+
 def _exportable(weights, *options):
     """The same weights with an encoder that does without options that only we understand."""
     present = {option: False for option in options if hasattr(weights.encoder, option)}
-    return weights._replace(encoder=weights.encoder.clone(**present))
+    return dataclasses.replace(weights, encoder=weights.encoder.clone(**present))
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ class _MappedItems:
 
 
 def hosted_items(items: np.ndarray | JoinedHostedItems) -> np.ndarray | JoinedHostedItems | _MappedItems:
-    """Items as they are read best. Files that may be written to, or whose items are not whole, are left to NumPy."""
+    """The items in the form that is fastest to read; writable or non-contiguous maps are left as they are."""
     if isinstance(items, JoinedHostedItems):
         return JoinedHostedItems([hosted_items(array) for array in items.arrays])
     whole = isinstance(items, np.memmap) and items.flags.c_contiguous and not items.flags.writeable

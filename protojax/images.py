@@ -10,8 +10,8 @@ of the file before memory is taken, and a file that cannot be read is reported b
 import concurrent.futures
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -28,6 +28,7 @@ LARGEST_IMAGE = 1 << 26  # pixels: 200 MB once decoded
 INKS = ('auto', 'dark', 'light')
 LOOKED_AT = 64  # images from which is told what kind all are
 LEAST_CONTRAST = 32  # levels between paper and ink; where there is less, it is not stretched to the full range
+Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 
 class ImageForm(NamedTuple):
@@ -56,7 +57,7 @@ class Images(NamedTuple):
     skipped: tuple[str, ...]  # one line for each file that could not be read
 
 
-def load_images(paths, like, *, ink: str = 'auto') -> Images:
+def load_images(paths: Paths, like: Any, *, ink: str = 'auto') -> Images:
     """The images in a folder, its subfolders being classes, or in a sequence of files and folders.
 
     like: trained weights, an encoder or an ImageForm, which says what images are to be made of the files.
@@ -77,15 +78,16 @@ def load_images(paths, like, *, ink: str = 'auto') -> Images:
     )
 
 
-def image_form(like) -> ImageForm:
+def image_form(like: Any) -> ImageForm:
     """The form of the images that weights or an encoder take."""
     encoder = getattr(like, 'encoder', like)
-    if encoder.item_shape is None or len(encoder.item_shape) != 3 or encoder.item_shape[2] not in (1, 3):
-        raise ValueError(f'item_shape={encoder.item_shape} is not of images: height, width, and 1 or 3 channels')
-    return ImageForm(tuple(encoder.item_shape), getattr(encoder, 'crop', None))
+    shape = getattr(encoder, 'item_shape', None)
+    if shape is None or len(shape) != 3 or shape[2] not in (1, 3):
+        raise ValueError(f'item_shape={shape} is not of images: height, width, and 1 or 3 channels; give an ImageForm')
+    return ImageForm(tuple(shape), getattr(encoder, 'crop', None))
 
 
-def find_images(paths) -> FoundImages:
+def find_images(paths: Paths) -> FoundImages:
     """The image files in a folder and below it, or in several files and folders; hidden ones are left out."""
     files, empty = [], []
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
@@ -110,7 +112,7 @@ def find_images(paths) -> FoundImages:
     )
 
 
-def _is_image(path) -> bool:
+def _is_image(path: str | os.PathLike) -> bool:
     """Whether a name ends as those of images do."""
     return pathlib.Path(path).suffix.lower() in SUFFIXES
 

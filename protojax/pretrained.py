@@ -6,6 +6,7 @@ digest of it all. Squared distances between embeddings need no temperature: one 
 the encoder's settings.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -13,7 +14,7 @@ import math
 import os
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -26,6 +27,7 @@ from protojax.encoders import (
     EfficientNetLite,
     LinearMap,
     ResNet12,
+    bind_item_shape,
     check_encoder_items,
     encode,
     initialize_shapes,
@@ -48,23 +50,28 @@ def _embed_items(encoder, params, batch_stats, items):
     return encode(encoder, params, batch_stats, items)[0]
 
 
-class Pretrained(NamedTuple):
-    """A trained encoder, and what else was learned with it."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pretrained:
+    """A trained encoder, and what else was learned with it.
+
+    A value equals itself alone, so that it has a hash and can be a static argument of `jax.jit`.
+    """
 
     encoder: nn.Module
     params: Any  # of the encoder
     batch_stats: Any
     description: dict
     attribute_encoder: nn.Module | None = None  # of zero-shot learning
-    classifier: Any = {}  # parameters of a learned distance, or of the attribute encoder  # noqa: RUF012
+    classifier: Any = dataclasses.field(default_factory=dict)  # of a learned distance, or of the attribute encoder
 
     def embed(self, items: ArrayLike) -> jax.Array:
         """Embeddings of any number of items: [N, ...] -> [N, D]. They are embedded a few at a time."""
+        items = items if isinstance(items, jax.Array) else np.asarray(items)
         check_encoder_items(self.encoder, items)
         parts = []
         batch = _embedded_at_a_time(items.shape[1:])
-        for start in range(0, len(items), batch):
-            part = items[start : start + batch]
+        for start in range(0, max(len(items), 1), batch):
+            part = jnp.asarray(items[start : start + batch])
             # Padded, so that a program is compiled for a few sizes and not for each.
             size = 1 << max(len(part) - 1, 0).bit_length()
             padded = jnp.concatenate([part, jnp.zeros((size - len(part), *part.shape[1:]), part.dtype)])
@@ -72,7 +79,10 @@ class Pretrained(NamedTuple):
         return jnp.concatenate(parts)
 
     def embed_attributes(self, attributes: ArrayLike) -> jax.Array:
-        """Prototypes of classes that are known by their attributes alone, for zero_shot: [way, A] -> [way, D]."""
+        """Prototypes of classes that are known by their attributes alone: [way, A] -> [way, D].
+
+        `zero_shot_known_classes` takes them.
+        """
         if self.attribute_encoder is None:
             raise ValueError('these weights know no attributes: only those of zero-shot learning do')
         return encode(self.attribute_encoder, self.classifier, {}, jnp.asarray(attributes))[0]
@@ -90,20 +100,30 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
         described = {'encoder': _description_of_encoder(encoder), 'item_shape': list(encoder.item_shape)}
         return Pretrained(encoder, params, {}, {**described, **origin})
     path = pretrained_path(name)
+    advice = 'get it again' if encoder is None else 'pass the encoder of its training, or get it again'
     try:
         description, variables = _read_pretrained(path)
         if encoder is None:
+            kind = description['encoder']['kind']
+            if kind not in ENCODERS:
+                kind = str(kind)[:80]
+                raise WeightsError(
+                    f'the encoder of {path} is a {kind}, which protojax does not know; pass it as encoder='
+                )
             encoder = _described_encoder(description['encoder'])
         attribute_encoder = None
         if 'attribute_encoder' in description:
             attribute_encoder = _described_encoder(description['attribute_encoder'])
             _check_pretrained_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
         _check_item_shape(description['item_shape'], encoder)
+        encoder = bind_item_shape(encoder, description['item_shape'])
         expected = initialize_shapes(encoder, description['item_shape'])
         for part, shapes in zip(('params', 'batch_stats'), expected, strict=True):
             _check_pretrained_fit(variables.get(part, {}), shapes, part)
+    except WeightsError:
+        raise
     except Exception as error:  # damage takes many forms
-        raise WeightsError(f'{path} holds no weights that can be used ({first_line(error)}); get it again') from error
+        raise WeightsError(f'{path} holds no weights that can be used ({first_line(error)}); {advice}') from error
     parts = (variables.get(part, {}) for part in ('params', 'batch_stats'))
     return Pretrained(encoder, *parts, description, attribute_encoder, variables.get('classifier', {}))
 
@@ -156,7 +176,7 @@ def _read_pretrained(path):
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f'{name} is not made of finite float32 numbers')
-        if name.startswith('batch_stats/') and name.endswith('var') and array.min(initial=0) < 0:
+        if name.startswith('batch_stats/') and name.split('/')[-1] == 'var' and array.min(initial=0) < 0:
             raise ValueError(f'{name} has negative variances')
     return description, _nested(arrays)
 
@@ -170,7 +190,7 @@ def _described_encoder(described):
     """The encoder of a description; its sequences become tuples, so that it can be hashed."""
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items() if name != 'kind'}
     if described['kind'] not in ENCODERS:
-        raise ValueError(f'its encoder is a {described["kind"]}, which protojax does not know: pass it as encoder=')
+        raise ValueError(f'protojax knows no encoder {described["kind"]}')
     for name, value in settings.items():
         numbers = value if isinstance(value, tuple) else (value,)
         positive = name in ('std', 'scale')

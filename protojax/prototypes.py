@@ -52,7 +52,7 @@ def several_prototypes(
 def _spread_points(points, members, count):
     """The member nearest to the members' mean, then each time the one farthest from those chosen: -> [count, D]."""
     mean = jnp.sum(points * members[:, None], 0) / jnp.maximum(members.sum(), 1)
-    to_mean = jax.vmap(squared_euclidean, (0, None))(points, mean)
+    to_mean = pairwise(squared_euclidean)(points, mean[None])[:, 0]
     chosen = [points[jnp.argmin(jnp.where(members, to_mean, jnp.inf))]]
     for _ in range(count - 1):
         nearest = pairwise(squared_euclidean)(points, jnp.stack(chosen)).min(1)

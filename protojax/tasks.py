@@ -12,7 +12,7 @@ from protojax.augmentation import Augmentation, augmented, random_crop
 from protojax.classifiers import Classifier, accuracies, as_learned_classifier, by_prototypes, losses
 from protojax.devices import spread_over_devices
 from protojax.distances import Distance, Learned, pairwise, squared_euclidean
-from protojax.encoders import encode, initialize
+from protojax.encoders import bind_item_shape, encode, initialize
 from protojax.episodes import sample_episode
 
 
@@ -25,6 +25,7 @@ class Task(NamedTuple):
     classify: Callable[..., Any]  # params, embedded episode -> logits
     encoder: nn.Module  # of the items
     attribute_encoder: nn.Module | None = None  # of zero-shot learning
+    unlabeled: int = 0  # examples of each class that episodes have beside support and query
 
 
 def few_shot_task(
@@ -43,9 +44,10 @@ def few_shot_task(
 
     `classify` is a classifier of embedded episodes (see protojax.classifiers), by default that of prototypical networks
     with the given distance. The items of a training episode go through the `augmentations` in turn. `unlabeled` further
-    examples of each class are drawn for classifiers that use them.
+    examples of each class are drawn for classifiers that use them, in training as in evaluation.
     """
     classifier = as_learned_classifier(classify or by_prototypes(distance))
+    bound = bind_item_shape(encoder, item_shape)  # not in training, where augmentations may change the shape
 
     def init(key):
         params, batch_stats = initialize(encoder, key, item_shape)
@@ -70,12 +72,12 @@ def few_shot_task(
         return value, (batch_stats, {'loss': value, 'accuracy': accuracy})
 
     def embed(params, batch_stats, items):
-        return encode(encoder, params['encoder'], batch_stats, items)[0]
+        return encode(bound, params['encoder'], batch_stats, items)[0]
 
     def classify_embedded(params, episode):
         return classifier.apply(params['classifier'], episode)
 
-    return Task(init, loss, embed, classify_embedded, encoder)
+    return Task(init, loss, embed, classify_embedded, bound, unlabeled=unlabeled)
 
 
 def task_started_from(task: Task, params: Any, batch_stats: Any) -> Task:

@@ -112,3 +112,14 @@ def test_the_library_names_no_flag():
     )
     library = {module: path.read_text() for module, path in MODULES.items() if module.startswith('protojax')}
     assert not [module for module, text in library.items() if re.search(rf'--({flags})\b', text)]
+
+
+def test_the_library_names_no_command():
+    library = {module: ast.parse(path.read_text()) for module, path in MODULES.items() if module.startswith('protojax')}
+    texts = [(module, node.value) for module, tree in library.items() for node in ast.walk(tree) if _is_text(node)]
+    assert len(texts) > 1000
+    assert not [(module, text) for module, text in texts if 'experiments.' in text]
+
+
+def _is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -25,11 +25,13 @@ def fine_tuned(task: Task, *, steps: int, rate: float, pixels: int = 2) -> Task:
 
     def classify(params, episode):
         batch_stats = params['batch_stats']
-        images = {name: getattr(episode, name).reshape(-1, *item_shape) for name in ('support', 'query')}
+        given = {name: getattr(episode, name) for name in ('support', 'query', 'unlabeled')}
+        images = {name: items.reshape(-1, *item_shape) for name, items in given.items() if items is not None}
 
         def logits(params, queries):
-            support, queries = (task.embed(params, batch_stats, items) for items in (images['support'], queries))
-            return task.classify(params, episode._replace(support=support, query=queries))
+            shown = {**images, 'query': queries}
+            embedded = {name: task.embed(params, batch_stats, items) for name, items in shown.items()}
+            return task.classify(params, episode._replace(**embedded))
 
         def loss(params, key):
             scores = logits(params, move(key, images['support'], episode.support_labels))

@@ -314,7 +314,7 @@ FORMATS = {
     'weights': Format(
         _weights,
         (_header, _resealed, _resealed),
-        lambda data, f: pretrained.load_pretrained(_write_mutant(f, 'x.safetensors', data))[1],
+        lambda data, f: pretrained.load_pretrained(_write_mutant(f, 'x.safetensors', data)).params,
     ),
     'classes': Format(
         _classes,

@@ -47,7 +47,7 @@ def build_few_shot_task(config, data, encoder=None):
 
     `encoder` stands in for what --encoder says.
     """
-    _check_few_shot_sizes(config, data)
+    check_few_shot_sizes(config, data)
     item_shape = data.train.items.shape[2:]
     sizes = {'way': config.way, 'shot': config.shot, 'query': config.query}
     if config.model == 'statistician':
@@ -94,8 +94,12 @@ def _build_few_shot_encoder(config, data, item_shape):
 
 def _build_for_this_machine(config, encoder):
     """The encoder with the type of its activations and the kernels that flags ask for."""
-    kernels = {'kernels': config.kernels == 'auto'} if hasattr(encoder, 'kernels') else {}
-    return encoder.clone(dtype=jnp.dtype(config.precision), **kernels)
+    if not hasattr(encoder, 'dtype') and config.precision != 'float32':
+        raise ConfigError(
+            f'--precision={config.precision}, but {type(encoder).__name__} has no field dtype; leave it out'
+        )
+    wanted = {'dtype': jnp.dtype(config.precision), 'kernels': config.kernels == 'auto'}
+    return encoder.clone(**{name: value for name, value in wanted.items() if hasattr(encoder, name)})
 
 
 def keeps_temperature(config, encoder):
@@ -207,30 +211,35 @@ def _center_and_scale(vectors, center=True, scale=True):
     return {'mean': tuple(map(float, mean)), 'scale': size if scale else 1.0}
 
 
-def _check_few_shot_sizes(config, data):
+def check_few_shot_sizes(config, data, unlabeled=0):
     """Raise where an episode asks for more classes, or more examples of a class, than there are."""
-    _check_episodes(data.train, 'training', way=config.way, items={'shot': config.shot, 'query': config.query})
+    check = partial(_check_episodes, unlabeled=unlabeled)
+    check(data.train, 'training', way=config.way, items={'shot': config.shot, 'query': config.query})
     if not (config.retrain and (config.episodes or data.synthetic)):
         way, items = config.validation_way, {'shot': config.shot, 'test_query': config.test_query}
-        _check_episodes(data.validation, 'validation', way=way, items=items, way_flag='validation_way')
+        check(data.validation, 'validation', way=way, items=items, way_flag='validation_way')
     final = data.test if config.evaluate_on == 'test' else data.validation
     items = {'test_shot': max(config.test_shot), 'test_query': config.test_query}
-    _check_episodes(final, config.evaluate_on, way=max(config.test_way), items=items, way_flag='test_way')
+    check(final, config.evaluate_on, way=max(config.test_way), items=items, way_flag='test_way')
 
 
-def _check_episodes(split, name, *, way, items, way_flag='way'):
-    """Raise where a split has fewer than `way` classes, or a class fewer items than are asked for: {flag: number}."""
+def _check_episodes(split, name, *, way, items, unlabeled=0, way_flag='way'):
+    """Raise where a split has fewer than `way` classes, or a class fewer items than are asked for.
+
+    items: {flag: number}; unlabeled: how many others the task takes of each class.
+    """
     if split is None:
         raise ConfigError(f'there are no {name} classes in these data; prepare them from a --source that has them')
     if way > len(split.names):
         raise ConfigError(f'--{way_flag}={way}, but there are {len(split.names)} {name} classes; lower --{way_flag}')
     smallest = int(split.counts.argmin())
-    there, wanted = int(split.counts[smallest]), sum(items.values())
+    there, wanted = int(split.counts[smallest]), sum(items.values()) + unlabeled
     if wanted > there:
         # Lowering one flag is enough where it leaves at least one item.
         enough = [f'--{flag}' for flag, number in items.items() if number > wanted - there]
         advice = ' or '.join(enough[::-1]) or ' and '.join(f'--{flag}' for flag in items)
         asked = ' + '.join(f'--{flag}={number}' for flag, number in items.items())
+        asked += f' + {unlabeled} unlabeled' if unlabeled else ''
         raise ConfigError(
             f'{asked} is {wanted}, but the {name} class {split.names[smallest]} has {there} items; lower {advice}'
         )

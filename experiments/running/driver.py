@@ -12,6 +12,7 @@ from experiments.running.building import (
     build_few_shot_task,
     build_pretraining,
     build_tested_task,
+    check_few_shot_sizes,
     keeps_temperature,
 )
 from experiments.running.config import Config
@@ -62,10 +63,12 @@ def run_experiment(config, experiment):
         pretrained_path(config.weights)  # a wrong name is told before minutes are spent on data
     with phase('loading the data'):
         data = experiment.load(config)
-    devices = devices_for(config)
-    connect_job(devices)
     _say(f'protojax on {data.title}: {_describe_data(data)}')
     task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
+    if task.unlabeled:
+        check_few_shot_sizes(config, data, task.unlabeled)
+    devices = devices_for(config, task)
+    connect_job(devices)
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     _say(f'{describe_devices(devices)}; workdir {workdir.path}')
     workdir.write_json('classes.json', _class_names(data))

@@ -37,8 +37,9 @@ def _few_shot_evaluators(config, task, devices):
     validation_key, test_key = keys_for_evaluating(config)
 
     def scorer(way, shot, episodes):
-        sizes = {'way': way, 'shot': shot, 'query': config.test_query, 'episodes': episodes}
-        return episode_scorer(task.classify, devices, **sizes, one_by_one=task.embed is as_they_are)
+        sizes = {'way': way, 'shot': shot, 'query': config.test_query, 'unlabeled': task.unlabeled}
+        alone = task.embed is as_they_are
+        return episode_scorer(task.classify, devices, **sizes, episodes=episodes, one_by_one=alone)
 
     score_validation = scorer(config.validation_way, config.shot, config.validation_episodes)
 

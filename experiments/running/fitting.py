@@ -63,7 +63,7 @@ def fit_stage(config, task, dataset, validation=None, *, validate=None, stage, e
 
     feed = itertools.repeat(dataset)
     if not isinstance(dataset.items, jax.Array):
-        sizes = {'way': config.way, 'items': config.items_per_class, 'per_step': per_step}
+        sizes = {'way': config.way, 'items': config.items_per_class + task.unlabeled, 'per_step': per_step}
         feed = hosted_episodes(dataset, episode_key, step, **sizes)
 
     def due(interval):

@@ -59,37 +59,38 @@ def illustrations(config, task, params, embedded, split, title, workdir):
         return
     if split.items.dtype == np.uint8:
         way, shot = max(config.test_way), min(config.test_shot)
-        episode = _illustrated_episode(config, embedded, way=way, shot=shot)
+        episode = _illustrated_episode(config, task, embedded, way=way, shot=shot)
         shown = f'{title}: a {way}-way {shot}-shot episode'
         support = _illustrated_items(split.items, episode.support)
         yield 'episode', picture_of_episode(support, episode.support_labels, predictions(episode), shown)
     if task.embed is as_they_are:
         return  # what trains on its support set is made for episodes, not for all classes at once
     shot, query = max(config.test_shot), config.test_query
-    queries = predictions(episode_of_every_item(embedded, shot=shot, query=query))
+    queries = predictions(episode_of_every_item(embedded, shot=shot, query=query, unlabeled=task.unlabeled))
     yield 'mistakes', picture_of_mistakes(queries, f'{title}, {len(queries.names)}-way {shot}-shot')
 
 
-def _illustrated_episode(config, embedded, *, way, shot):
+def _illustrated_episode(config, task, embedded, *, way, shot):
     """The first test episode of a setting, by the places of its items: see every_item."""
     places = np.arange(embedded.items.shape[0] * embedded.items.shape[1]).reshape(embedded.items.shape[:2])
     key = jax.random.fold_in(keys_for_evaluating(config)[1], 0)
     dataset = Dataset(places, np.asarray(embedded.counts))
     return jax.device_get(
-        jax.jit(sample_episode, static_argnames=('way', 'shot', 'query'))(
-            key, dataset, way=way, shot=shot, query=config.test_query
+        jax.jit(sample_episode, static_argnames=('way', 'shot', 'query', 'unlabeled'))(
+            key, dataset, way=way, shot=shot, query=config.test_query, unlabeled=task.unlabeled
         )
     )
 
 
-def episode_of_every_item(embedded, *, shot=0, query=None):
+def episode_of_every_item(embedded, *, shot=0, query=None, unlabeled=0):
     """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
     rng, size = np.random.default_rng(0), embedded.items.shape[1]
     chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]
     support = [places[:shot] for places in chosen]
     queries = [places[shot:][:query] for places in chosen]
     parts = [part for own in (support, queries) for part in (np.concatenate(own), _illustrated_labels(own))]
-    return Episode(*parts, np.arange(len(chosen)), attributes=embedded.attributes)
+    others = np.concatenate([places[shot + query :][:unlabeled] for places in chosen]) if unlabeled else None
+    return Episode(*parts, np.arange(len(chosen)), others, attributes=embedded.attributes)
 
 
 def _illustrated_labels(classes):
@@ -104,8 +105,11 @@ def _illustrated_items(items, places):
 def _illustrated_classes(task, params, embedded, episode):
     """The classes that the queries of an episode of places are taken for -> int [Q]."""
     classify = jax.jit(lambda params, episode: task.classify(params, episode).argmax(-1))
-    support, parts = _illustrated_items(embedded.items, episode.support), []
+    embeddings = {'support': _illustrated_items(embedded.items, episode.support)}
+    if episode.unlabeled is not None:
+        embeddings['unlabeled'] = _illustrated_items(embedded.items, episode.unlabeled)
+    parts = []
     for start in range(0, len(episode.query), QUERIES_AT_ONCE):
         queries = _illustrated_items(embedded.items, episode.query[start : start + QUERIES_AT_ONCE])
-        parts.append(classify(params, episode._replace(support=support, query=queries, query_labels=None)))
+        parts.append(classify(params, episode._replace(**embeddings, query=queries, query_labels=None)))
     return np.concatenate(parts)

@@ -14,9 +14,9 @@ from protojax.hosted import JoinedHostedItems
 BATCHED = ('nearest', 'ale', 'sje', 'clustering')  # models that learn from batches, which are drawn on the device
 
 
-def devices_for(config):
+def devices_for(config, task):
     """The devices that share the work of a step."""
-    items = config.way * config.items_per_class
+    items = config.way * (config.items_per_class + task.unlabeled)
     try:
         return usable_devices(items if config.episodes_per_step == 1 else config.episodes_per_step)
     except ValueError as error:

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from protojax.datasets import Data, Split
-from protojax.datasets.sources import announce
+from protojax.datasets.sources import SPLIT_NAMES, announce
 from protojax.errors import DataError, printable
 from protojax.images import FoundImages, ImageForm, are_drawings, find_images, read_images
 
-SPLITS = {'train': 'train', 'val': 'validation', 'valid': 'validation', 'validation': 'validation', 'test': 'test'}
 KINDS = ('auto', 'drawings', 'photos')
 SIZES = {'drawings': (28, 28, 1), 'photos': (84, 84, 3)}  # as in the paper
 AT_ONCE = 1024  # files
@@ -64,11 +63,11 @@ def _folder_files_by_split(found: FoundImages, source: pathlib.Path) -> dict[str
     if found.empty:
         raise DataError(f'{source / found.empty[0]} has no PNG, JPEG or WebP images; put some there or remove it')
     tops = {name.split('/')[0] for name in found.classes if name}
-    divided = {'train', 'test'} <= tops <= set(SPLITS)
+    divided = {'train', 'test'} <= tops <= set(SPLIT_NAMES)
     splits = {}
     for path, name in zip(found.paths, found.classes, strict=True):
         top, _, rest = name.partition('/')
-        split, name = (SPLITS[top], rest) if divided and top else ('', name)
+        split, name = (SPLIT_NAMES[top], rest) if divided and top else ('', name)
         if not name:
             raise DataError(f'{path} is in no class; put each image into the folder of its class')
         splits.setdefault(split, {}).setdefault(name, []).append(path)

@@ -83,7 +83,7 @@ def _check_miniimagenet_classes(splits: dict[str, Classes], source) -> None:
         if len(classes) != CLASSES[split]:
             raise DataError(
                 f'{source} has {len(classes)} classes in {split}, not {CLASSES[split]}; complete it. '
-                'For other images than those of miniImageNet there is experiments.folder'
+                'Other images than those of miniImageNet can be loaded with protojax.datasets.folder'
             )
         for name in classes:
             if owner.setdefault(name, split) != split:

@@ -41,7 +41,15 @@ class BlockSteps(NamedTuple):
     convolve_pool_relu: Callable  # x, kernel, bias [F] -> activations
 
 
-def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
+def batch_block(
+    x: jax.Array,
+    kernel: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    *,
+    axis_name: str | None = None,
+    steps: BlockSteps | None = None,
+) -> tuple[jax.Array, BlockStatistics]:
     """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], BlockStatistics.
 
     With `axis_name` the batch is spread over the devices of that axis and the statistics are those of all of it.
@@ -58,7 +66,15 @@ def batch_block(x, kernel, scale, bias, *, axis_name=None, steps=None):
     return activations, statistics._replace(mean=statistics.mean * sign)
 
 
-def fixed_block(x, kernel, scale, bias, statistics, *, steps=None):
+def fixed_block(
+    x: jax.Array,
+    kernel: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    statistics: BlockStatistics,
+    *,
+    steps: BlockSteps | None = None,
+) -> jax.Array:
     """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
     return (steps or PLAIN).convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics))
 
@@ -80,7 +96,7 @@ def _convolve_pool_relu(x, kernel, bias):
     return jax.nn.relu(max_pool(convolution(x, kernel)) + _per_filter(bias)).astype(x.dtype)
 
 
-def convolution(x, kernel):
+def convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """3x3 convolution that keeps height and width: [N, H, W, C], [3, 3, C, F] -> [N, H, W, F].
 
     Computes in the type of x and gives the type of the kernel, so that bfloat16 activations meet float32 statistics.
@@ -90,7 +106,7 @@ def convolution(x, kernel):
     return y.astype(kernel.dtype)
 
 
-def max_pool(x):
+def max_pool(x: jax.Array) -> jax.Array:
     """2x2 maximum; an odd last row or column is dropped: [N, H, W, F] -> [N, H//2, W//2, F]."""
     n, h, w, f = x.shape
     windows = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, f)

@@ -4,11 +4,12 @@ Batch normalisation is folded into the convolutions, so that they, their biases 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from protojax.distances import unit_length
@@ -17,6 +18,7 @@ from protojax.distances import unit_length
 STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
           (1, 3, 1, 6, 320))  # fmt: skip
 STEM, HEAD = 32, 1280  # channels of the first and last convolution, in networks of all sizes
+TORCH_EPSILON = 1e-3  # of the batch normalisation
 
 
 class Depthwise(nn.Module):
@@ -59,7 +61,10 @@ class Depthwise(nn.Module):
 
 
 class Block(nn.Module):
-    """Wide, then each channel by itself, then narrow, and around it all where the shape stays: [N, H, W, C] -> same."""
+    """Inverted residual block: [N, H, W, C] -> [N, H / stride, W / stride, channels].
+
+    1x1 expansion, depthwise convolution, 1x1 projection, and a skip connection where the shape stays.
+    """
 
     size: int
     stride: int
@@ -105,7 +110,7 @@ class EfficientNetLite(nn.Module):
         return self.scale * unit_length(x)
 
 
-def photo_blocks(width, depth):
+def photo_blocks(width: float, depth: float) -> list[tuple[int, int, int, int]]:
     """Kernel size, stride, expansion and channels of every block."""
     found = []
     for number, (repeats, size, stride, expansion, channels) in enumerate(STAGES):
@@ -114,6 +119,27 @@ def photo_blocks(width, depth):
         block = size, stride, expansion, _in_eights(width * channels)
         found += [block, *[(size, 1, *block[2:])] * (repeats - 1)]
     return found
+
+
+def photo_params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.ndarray]) -> dict:
+    """The encoder's parameters from the state of the same network in PyTorch, whose normalisations are folded in."""
+
+    def convolution(weight, norm):
+        """Kernel and bias of a convolution that is followed by a normalisation with fixed statistics."""
+        scale = tensors[f'{norm}.weight'] / np.sqrt(tensors[f'{norm}.running_var'] + TORCH_EPSILON)
+        bias = tensors[f'{norm}.bias'] - scale * tensors[f'{norm}.running_mean']
+        kernel = tensors[f'{weight}.weight'].transpose(2, 3, 1, 0) * scale  # out, in, h, w -> h, w, in, out
+        return {'kernel': kernel, 'bias': bias}
+
+    params = {'stem': convolution('_conv_stem', '_bn0'), 'head': convolution('_conv_head', '_bn1')}
+    for number, (_, _, expansion, _) in enumerate(photo_blocks(encoder.width, encoder.depth)):
+        at = f'_blocks.{number}.'
+        params[f'block{number}'] = {
+            **({'expand': convolution(f'{at}_expand_conv', f'{at}_bn0')} if expansion > 1 else {}),
+            'depthwise': convolution(f'{at}_depthwise_conv', f'{at}_bn1'),
+            'project': convolution(f'{at}_project_conv', f'{at}_bn2'),
+        }
+    return params
 
 
 def _in_eights(channels):

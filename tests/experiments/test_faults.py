@@ -41,7 +41,7 @@ def command(tmp_path_factory):
 def one_device():
     """Of the eight that tests see, for runs in this process too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:1])
+        patch.setattr(driver, 'devices_for', lambda config, task: jax.devices()[:1])
         yield
 
 

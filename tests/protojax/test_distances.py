@@ -1,11 +1,23 @@
 """Distances against hand-computed values, NumPy, and what the theory of Bregman divergences promises."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from protojax.distances import bregman, cosine, euclidean, mahalanobis, pairwise, squared_euclidean
+from protojax.distances import (
+    Learned,
+    bind_distance,
+    bregman,
+    cosine,
+    euclidean,
+    learned_mahalanobis,
+    mahalanobis,
+    pairwise,
+    squared_euclidean,
+)
 
 
 def precision():  # anew each time: as a constant, one array would keep the precision of its first use
@@ -145,21 +157,64 @@ def test_cosine_is_finite_at_zero():
         assert np.isfinite(gradients).all()
 
 
+def doubled(params, a, b):
+    return params * squared_euclidean(a, b)
+
+
+@functools.wraps(squared_euclidean)
+def halved(a, b):
+    return squared_euclidean(a, b) / 2
+
+
+EYE = np.eye(64, dtype=np.float32)
+# a distance that is a multiple of the squared Euclidean one, and that multiple
+FAR_AWAY = {
+    'squared_euclidean': (squared_euclidean, 1),
+    'jit': (jax.jit(squared_euclidean), 1),
+    'mahalanobis': (mahalanobis(EYE), 1),
+    'learned mahalanobis': (bind_distance(learned_mahalanobis(), {'factor': EYE}), 1),
+    'lambda': (lambda a, b: squared_euclidean(a, b) / 64, 1 / 64),
+    'partial': (functools.partial(doubled, np.float32(2)), 2),
+    'learned': (bind_distance(Learned(lambda key, dimensions: jnp.ones(()), doubled), np.float32(2)), 2),
+    'wraps': (halved, 1 / 2),
+}
+FORMS = {'one by one': lambda distance: jax.vmap(jax.vmap(distance, (None, 0)), (0, None)), 'pairwise': pairwise}
+
+
 @pytest.mark.parametrize('offset', [0.0, 10.0, 100.0, 1000.0])
-@pytest.mark.parametrize('distance', [squared_euclidean, mahalanobis(np.eye(64, dtype=np.float32))])
-def test_points_far_from_the_origin_keep_their_distances(offset, distance):
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('name', FAR_AWAY)
+def test_points_far_from_the_origin_keep_their_distances(offset, form, name):
     """Points 0.1 apart with a common offset, against double precision: values and gradients."""
+    distance, multiple = FAR_AWAY[name]
+    all_pairs = FORMS[form](distance)
     rng = np.random.default_rng(0)
     a, b = (np.float32(offset + 0.1 / 64**0.5 * rng.normal(size=(n, 64))) for n in (6, 4))
     difference = a[:, None].astype(float) - b[None].astype(float)
-    expected = np.square(difference).sum(-1)
-    np.testing.assert_allclose(pairwise(distance)(a, b), expected, rtol=1e-4)
-    gradient = jax.grad(lambda a, b: pairwise(distance)(a, b).sum(), (0, 1))(a, b)
-    np.testing.assert_allclose(gradient[0], 2 * difference.sum(1), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(gradient[1], -2 * difference.sum(0), rtol=1e-3, atol=1e-5)
+    expected = multiple * np.square(difference).sum(-1)
+    np.testing.assert_allclose(all_pairs(a, b), expected, rtol=1e-4)
+    gradient = jax.grad(lambda a, b: all_pairs(a, b).sum(), (0, 1))(a, b)
+    close = {'rtol': 1e-3, 'atol': 1e-5 * multiple}
+    np.testing.assert_allclose(gradient[0], 2 * multiple * difference.sum(1), **close)
+    np.testing.assert_allclose(gradient[1], -2 * multiple * difference.sum(0), **close)
 
 
-def test_only_marked_distances_are_moved_to_the_origin():
-    a, b = positive_points(3).astype(np.float32), positive_points(2, seed=1).astype(np.float32)
-    angles = [[float(cosine(x, y)) for y in b] for x in a]
-    np.testing.assert_allclose(pairwise(cosine)(a, b), angles, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize('offset', [10.0, 100.0, 1000.0])
+def test_the_euclidean_distance_far_from_the_origin(offset):
+    rng = np.random.default_rng(0)
+    a, b = (np.float32(offset + 0.1 / 64**0.5 * rng.normal(size=(n, 64))) for n in (6, 4))
+    expected = np.linalg.norm(a[:, None].astype(float) - b[None].astype(float), axis=-1)
+    np.testing.assert_allclose(pairwise(euclidean)(a, b), expected, rtol=1e-4)
+    np.testing.assert_allclose([[euclidean(x, y) for y in b] for x in a], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize('distance', [squared_euclidean, euclidean, mahalanobis(EYE)], ids=['squared', 'root', 'P'])
+def test_all_pairs_are_one_matrix_product(distance):
+    """No array of M x N x D numbers is made, neither for the distances nor for their gradient."""
+    points = jnp.ones((7, 64)), jnp.ones((5, 64))
+    forward = jax.make_jaxpr(pairwise(distance))(*points)
+    products = [e.outvars[0].aval.shape for e in forward.eqns if e.primitive.name == 'dot_general']
+    assert products.count((7, 5)) == 1
+    both = jax.make_jaxpr(jax.grad(lambda a, b: pairwise(distance)(a, b).sum(), (0, 1)))(*points)
+    assert '[7,5]' in str(both)
+    assert '[7,5,64]' not in str(both) and '[5,7,64]' not in str(both)

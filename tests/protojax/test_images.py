@@ -14,7 +14,7 @@ from PIL import Image
 from protojax import images
 from protojax.encoders import Conv4, EfficientNetLite
 from protojax.errors import DataError
-from protojax.images import ImageForm, decode_image, find_images, load_images, read_image
+from protojax.images import ImageForm, decode_image, find_images, image_form, load_images, read_image
 
 COLOUR, DRAWING = ImageForm((20, 30, 3)), ImageForm((20, 20, 1))
 QUARTERS = np.zeros((20, 30, 3), np.uint8)  # red on the left, blue on the right, and a green corner
@@ -305,3 +305,9 @@ def test_drawings_are_told_from_photographs(tmp_path):
     assert images.are_drawings(drawings)
     assert not images.are_drawings(photos) and not images.are_drawings([coloured])
     assert images.are_drawings([*drawings, *photos])  # most of them
+
+
+def test_an_encoder_without_a_shape_of_images_is_told():
+    for encoder in (object(), ImageForm((28, 28, 2))):
+        with pytest.raises(ValueError, match='is not of images.*give an ImageForm'):
+            image_form(encoder)

@@ -1,5 +1,6 @@
 """Weights in files: what is saved comes back, and what is damaged or foreign is refused in one line."""
 
+import dataclasses
 import functools
 import json
 import struct
@@ -49,10 +50,41 @@ def test_the_encoder_can_be_a_static_argument(file):
     np.testing.assert_allclose(found, loaded.embed(images()), rtol=1e-5, atol=1e-6)
 
 
+def test_all_that_is_loaded_can_be_a_static_argument(file):
+    loaded = load_pretrained(file)
+    calls = []
+
+    def embed(weights, items):
+        calls.append(items.shape)
+        return weights.embed(items)
+
+    compiled = jax.jit(embed, static_argnums=0)
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(loaded, images()), loaded.embed(images()), rtol=1e-5, atol=1e-6)
+    assert calls == [images().shape]
+    changed = dataclasses.replace(loaded, params=jax.tree.map(lambda leaf: leaf + 1, loaded.params))
+    assert np.abs(compiled(changed, images()) - loaded.embed(images())).max() > 0.01
+
+
+def test_weights_take_images_of_the_size_that_they_were_saved_with(file):
+    loaded = load_pretrained(file)
+    assert loaded.encoder.item_shape == SHAPE
+    with pytest.raises(ValueError, match=r'takes \[N, 16, 16, 1\]'):
+        loaded.embed(np.zeros((2, 32, 32, 1), np.uint8))
+
+
+def test_plain_lists_can_be_embedded(original):
+    np.testing.assert_allclose(original.embed(images().tolist()), original.embed(images()), rtol=1e-5, atol=1e-6)
+
+
+def test_no_items_have_no_embeddings(original):
+    assert original.embed(images()[:0]).shape == (0, 8)
+
+
 def test_what_is_loaded_can_be_changed_and_saved_again(file):
     loaded = load_pretrained(file)
     params = jax.tree.map(lambda leaf: leaf + 1, loaded.params)
-    save_pretrained(file, loaded._replace(params=params), SHAPE)
+    save_pretrained(file, dataclasses.replace(loaded, params=params), SHAPE)
     again = load_pretrained(file)
     jax.tree.map(np.testing.assert_array_equal, again.params, params)
     assert again.description['seed'] == 3
@@ -92,10 +124,26 @@ def test_an_encoder_that_the_package_does_not_know(tmp_path):
     path = tmp_path / 'mine.safetensors'
     save_pretrained(path, Pretrained(Mine(), *variables, {}), SHAPE)
     jax.tree.map(np.testing.assert_array_equal, load_pretrained(path, encoder=Mine()).params, variables[0])
-    with pytest.raises(WeightsError, match='is a Mine, which protojax does not know: pass it as encoder='):
+    with pytest.raises(WeightsError, match='is a Mine, which protojax does not know; pass it as encoder=$'):
         load_pretrained(path)
-    with pytest.raises(WeightsError, match='ConvBlock_0/bias is missing'):
+    with pytest.raises(WeightsError, match='ConvBlock_0/bias is missing.*pass the encoder of its training'):
         load_pretrained(path, encoder=protojax.Conv4())
+
+
+class Uncertain(nn.Module):
+    """An encoder with a statistic that is negative by right."""
+
+    @nn.compact
+    def __call__(self, x, *, train=False, axis_name=None):
+        logvar = self.variable('batch_stats', 'logvar', lambda: np.full((2,), -3, np.float32))
+        return nn.Dense(2)(x.reshape(len(x), -1).astype(np.float32)) * logvar.value[None]
+
+
+def test_only_a_statistic_called_var_is_a_variance(tmp_path):
+    variables = protojax.initialize(Uncertain(), jax.random.key(0), SHAPE)
+    path = tmp_path / 'uncertain.safetensors'
+    save_pretrained(path, Pretrained(Uncertain(), *variables, {}), SHAPE)
+    np.testing.assert_array_equal(load_pretrained(path, encoder=Uncertain()).batch_stats['logvar'], [-3, -3])
 
 
 def test_an_unknown_name_lists_the_way_out():
@@ -129,18 +177,20 @@ def resaved(file, change):
 
 
 def scaled(weights, part, factor):
-    return weights._replace(**{part: jax.tree.map(lambda leaf: leaf * np.float32(factor), getattr(weights, part))})
+    return dataclasses.replace(
+        weights, **{part: jax.tree.map(lambda leaf: leaf * np.float32(factor), getattr(weights, part))}
+    )
 
 
 def with_encoder(weights, **settings):
-    return weights._replace(encoder=weights.encoder.clone(**settings))
+    return dataclasses.replace(weights, encoder=weights.encoder.clone(**settings))
 
 
 def described(file, item_shape=SHAPE, encoder=None, **description):
     """The file with another description, and a digest that fits it."""
     weights = load_pretrained(file)
     weights = with_encoder(weights, **encoder) if encoder else weights
-    save_pretrained(file, weights._replace(description={**weights.description, **description}), item_shape)
+    save_pretrained(file, dataclasses.replace(weights, description={**weights.description, **description}), item_shape)
 
 
 def rearranged(file, change):
@@ -210,6 +260,6 @@ def test_large_items_are_embedded_fewer_at_a_time(original, monkeypatch):
 
 @pytest.mark.parametrize('encoder', [EfficientNetLite(depth=1e9), ResNet12(widths=(2,) * 2000)])
 def test_an_endless_encoder_is_not_built(file, original, encoder):
-    save_pretrained(file, original._replace(encoder=encoder), SHAPE)
+    save_pretrained(file, dataclasses.replace(original, encoder=encoder), SHAPE)
     with pytest.raises(WeightsError, match='far more than 8 layers'):
         load_pretrained(file)

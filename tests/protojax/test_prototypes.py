@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.special import softmax
 
 from protojax.distances import pairwise, squared_euclidean
-from protojax.prototypes import class_sizes, linear_classifier, prototypes, several_prototypes
+from protojax.prototypes import _spread_points, class_sizes, linear_classifier, prototypes, several_prototypes
 
 POINTS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 LABELS = np.array([2, 0, 0, 1, 2, 0, 2, 0, 4])  # sizes 4, 1, 3, 0, 1
@@ -93,3 +94,11 @@ def test_fewer_points_than_clusters():
     gradient = np.asarray(gradient)
     assert (gradient[:8] != 0).any(1).all()
     assert (gradient[8] == 0).all()  # of a class that the total leaves out
+
+
+@pytest.mark.parametrize('offset', [10, 100, 1000])
+def test_clusters_far_from_the_origin_start_at_the_same_points(offset):
+    points = np.random.default_rng(5).integers(-13, 14, (12, 64)) / 1024  # exact in float32 with every offset
+    members = np.arange(12) % 2 == 0
+    near, far = (np.asarray(_spread_points(np.float32(points + at), members, 4)) for at in (0, offset))
+    np.testing.assert_array_equal(far - offset, near)

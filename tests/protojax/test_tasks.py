@@ -5,13 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
+import protojax
 from protojax.classifiers import by_gaussians, by_matching, by_prototypes
 from protojax.distances import cosine, learned_mahalanobis
-from protojax.encoders import Conv4, LinearMap, encode, initialize
+from protojax.encoders import Conv4, LinearMap, ResNet12, encode, initialize
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.tasks import few_shot_task, task_started_from, zero_shot_task
 
@@ -194,3 +196,41 @@ def test_zero_shot_test_uses_the_middle_crop_and_unit_prototypes():
     )
     logits = task.classify(params, episode)
     np.testing.assert_allclose(logits, -squared_distances(np.asarray(queries), prototypes), rtol=1e-4)
+
+
+def test_the_task_binds_the_shape_of_images():
+    """Conv4 takes images of any size and gives as many dimensions as they need."""
+    task = few_shot_task(Conv4(filters=8), (16, 16, 1), **SIZES)
+    assert task.encoder.item_shape == (16, 16, 1)
+    params, batch_stats = task.initialize(jax.random.key(0))
+    with pytest.raises(ValueError, match=r'takes \[N, 16, 16, 1\]'):
+        task.embed(params, batch_stats, np.zeros((2, 32, 32, 1), np.uint8))
+    small = Conv4(filters=8, item_shape=(32, 32, 1))
+    assert few_shot_task(small, (16, 16, 1), **SIZES).encoder is small  # it has a shape of its own
+    vectors = LinearMap(4)
+    assert few_shot_task(vectors, (5,), **SIZES).encoder is vectors
+
+
+def test_augmentations_may_change_the_shape_of_training_images():
+    def cropped(key, items, labels, *, way):
+        return items[:, 4:12, 4:12]
+
+    task = few_shot_task(ResNet12(widths=(4,)), (16, 16, 1), augmentations=[cropped], **SIZES)
+    value, _ = task.loss(*task.initialize(jax.random.key(0)), IMAGES, jax.random.key(1))
+    assert np.isfinite(value)
+
+
+def test_a_zero_shot_loop_of_public_names():
+    rng = np.random.default_rng(0)
+    attributes = rng.normal(size=(6, 7)).astype(np.float32)
+    items = attributes[:, None, None, :5] + rng.normal(scale=0.1, size=(6, 8, 1, 5)).astype(np.float32)
+    dataset, devices = protojax.Dataset(items, np.full(6, 8, np.int32), attributes), protojax.usable_devices(3 * 4)
+    maps = protojax.LinearMap(4), protojax.LinearMap(4, unit_length=True, item_shape=(7,))
+    task = protojax.zero_shot_task(*maps, (1, 5), 7, way=3, query=4, distance=protojax.euclidean)
+    optimizer = optax.adam(1e-2)
+    steps = functools.partial(protojax.train_steps, steps=100, loss=task.loss, optimizer=optimizer)
+    state = protojax.create_state(*task.initialize(jax.random.key(0)), optimizer)
+    state = protojax.parallelize(steps, devices)(state, dataset, jax.random.key(1))
+    embedded = protojax.embedder(task.embed, devices)(state.params, state.batch_stats, dataset)
+    per_image, per_class = protojax.zero_shot_scorer(task.classify, devices)(state.params, embedded)
+    assert per_image.accuracy > 80 and per_class.accuracy > 80

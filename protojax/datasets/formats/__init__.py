@@ -5,10 +5,13 @@ A Budget is asked before memory is taken. `reading_format` turns whatever goes w
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from protojax.errors import DataError, first_line
 
+Contents = bytes | memoryview  # of a file
+Where = str | os.PathLike  # what errors call a file
 FACTOR, CONSTANT = 16, 64 << 20  # honest files are compressed to an eighth at best, or are small
 OBJECT = 128  # bytes of a small Python object in a list or dictionary
 
@@ -31,7 +34,7 @@ class Budget:
 
 
 @contextlib.contextmanager
-def reading_format(where, problem: str) -> Iterator[None]:
+def reading_format(where: Where, problem: str) -> Iterator[None]:
     """Whatever goes wrong inside is a DataError of the form '<where> <problem> (<reason>); get it again'."""
     try:
         yield

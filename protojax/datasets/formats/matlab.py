@@ -7,10 +7,11 @@ element is opened only as far as its name unless it is wanted.
 import math
 import struct
 import zlib
+from collections.abc import Collection
 
 import numpy as np
 
-from protojax.datasets.formats import OBJECT, Budget, Damaged, reading_format
+from protojax.datasets.formats import OBJECT, Budget, Contents, Damaged, Where, reading_format
 from protojax.errors import DataError
 
 VARIABLES = 1_000
@@ -21,7 +22,7 @@ CELL, CHAR, NUMERIC = 1, 4, range(6, 16)
 COMPLEX = 0x0800
 
 
-def read_matlab(data, names, where) -> dict:
+def read_matlab(data: Contents, names: Collection[str], where: Where) -> dict:
     """Those of the named variables that the bytes of a file hold: arrays [rows, columns], strings, lists (cells)."""
     if bytes(data[:10]) == b'MATLAB 7.3' or bytes(data[1:4]) == b'HDF':
         raise DataError(f'{where} has MATLAB format 7.3 (HDF5); save it in MATLAB with -v7')

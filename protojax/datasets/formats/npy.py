@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged, reading_format
+from protojax.datasets.formats import Contents, Damaged, Where, reading_format
 
 MAGIC = b'\x93NUMPY'
 LONG_HEADER = 1024  # bytes; NumPy's own have 118
@@ -15,7 +15,7 @@ TYPES = frozenset(f'{order}{code}' for order in '<>' for code in ('i2', 'i4', 'i
 TYPES |= {'|b1', '|i1', '|u1'}
 
 
-def read_npy(data, where) -> np.ndarray:
+def read_npy(data: Contents, where: Where) -> np.ndarray:
     """The array in the bytes of a file, as a read-only view of them; where names it in errors."""
     with reading_format(where, 'is not a whole .npy file of numbers'):
         version, size = bytes(data[6:8]), 2 if data[6] == 1 else 4

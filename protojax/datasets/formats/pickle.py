@@ -9,8 +9,9 @@ import codecs
 import pickle
 import re
 import struct
+from typing import Any
 
-from protojax.datasets.formats import Budget, Damaged, reading_format
+from protojax.datasets.formats import Budget, Contents, Damaged, Where, reading_format
 from protojax.datasets.formats.pickled_arrays import PickledArrays, PickledArrayText, UnbuiltArray
 
 INSTRUCTIONS = 1_000_000  # the labels of 38,400 images need a third at most; a file of tiny objects could fill memory
@@ -20,7 +21,7 @@ NEWLINE = re.compile(rb'\n')
 LARGE_KEY = 1 << 60  # with numbers beyond it as keys, a file could choose their hashes
 
 
-def read_pickle(data, where) -> dict:
+def read_pickle(data: Contents, where: Where) -> dict:
     """The dictionary pickled in the bytes of a file (all protocols, of Python 2 or 3); arrays are views of them."""
     with reading_format(where, 'is not a pickle of plain arrays'):
         value, _ = read_pickled_object(memoryview(data))
@@ -29,7 +30,7 @@ def read_pickle(data, where) -> dict:
         return value
 
 
-def read_pickled_object(data, objects=PickledArrays):
+def read_pickled_object(data: memoryview, objects: type = PickledArrays) -> tuple[Any, int]:
     """The object at the start of a buffer, and where its pickle ends; `objects` says what names and calls stand for."""
     machine = _Machine(data, objects)
     return machine.run(), machine.at

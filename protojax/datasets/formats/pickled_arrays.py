@@ -5,7 +5,8 @@ A pickled array is a call of `_reconstruct`, whose result is later given shape, 
 """
 
 import codecs
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class PickledArrays:
     """What a reader of pickles makes of references, calls and states where arrays are all that it builds."""
 
     @staticmethod
-    def find_pickled(module, name):
+    def find_pickled(module: str, name: str) -> _PickledGlobal:
         """What stands for module.name, if that is one of the few."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise Damaged('it refers to something without a name')
@@ -66,7 +67,7 @@ class PickledArrays:
         return GLOBALS[module, name]
 
     @staticmethod
-    def call_pickled(function, arguments, spend):
+    def call_pickled(function: Any, arguments: tuple, spend: Callable[[int], None]) -> Any:
         """What a call would give, for the few calls that array pickles make; spend(n) asks for n bytes of memory."""
         match function, arguments:
             case _PickledGlobal('reconstruct'), (_PickledGlobal('ndarray'), *_):
@@ -83,7 +84,7 @@ class PickledArrays:
         raise Damaged('it calls a function in an unknown way')
 
     @staticmethod
-    def build_pickled(value, state, spend):
+    def build_pickled(value: Any, state: Any, spend: Callable[[int], None]) -> Any:
         """The value after its state is set: an array gets its contents, a type its byte order."""
         match value, state:
             case UnbuiltArray(array=None), (int(), tuple(shape), _PickledDtype() as dtype, fortran, data):
@@ -95,7 +96,7 @@ class PickledArrays:
         raise Damaged('it sets the state of an unknown object')
 
     @staticmethod
-    def outside_pickle(identity):
+    def outside_pickle(identity: Any) -> NoReturn:
         """What an identity stands for that is stored outside the pickle: nothing, for arrays."""
         raise Damaged('it refers to something outside of itself')
 

@@ -7,7 +7,7 @@ import zlib
 
 from PIL import Image, UnidentifiedImageError
 
-from protojax.datasets.formats import Damaged, reading_format
+from protojax.datasets.formats import Contents, Damaged, Where, reading_format
 from protojax.errors import DataError
 
 PNG, JPEG = b'\x89PNG\r\n\x1a\n', b'\xff\xd8'
@@ -19,7 +19,9 @@ EXIFS, EXIF = 64, b'Exif\0\0'  # an image has one; Pillow joins them, in a time 
 warnings.filterwarnings('ignore', category=UserWarning, module=r'PIL\.', append=True)
 
 
-def read_picture(contents, where, *, size: tuple[int, int], mode: str, formats: tuple[str, ...]) -> Image.Image:
+def read_picture(
+    contents: Contents, where: Where, *, size: tuple[int, int], mode: str, formats: tuple[str, ...]
+) -> Image.Image:
     """A decoded image of the given (width, height), PIL mode ('L', 'RGB') and one of the formats ('PNG', 'JPEG')."""
     problem = f'is not a whole {" or ".join(formats)} image'
     with reading_format(where, problem), open_picture(bytes(contents), formats) as picture:

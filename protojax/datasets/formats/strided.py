@@ -1,13 +1,14 @@
 """Tensors as Torch stores them: a row of elements, and how many of them to go on for the next place of each axis."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from protojax.datasets.formats import Damaged
 
 
-def strided_view(storage, offset, sizes, strides):
+def strided_view(storage: np.ndarray, offset: int, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
     """A read-only view of a storage [n] as an array of given sizes; offset and strides are in elements.
 
     A stride of 0 shows few elements as many. An array of more elements than are stored is refused, as a copy of it

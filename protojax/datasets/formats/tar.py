@@ -4,7 +4,7 @@ A member is a header of 512 bytes and its contents, filled up to a multiple of t
 matter here, come in members of their own before the one that they describe: GNU's 'L', and the 'x' and 'g' of POSIX.
 """
 
-from protojax.datasets.formats import OBJECT, Budget, Damaged
+from protojax.datasets.formats import OBJECT, Budget, Contents, Damaged
 
 BLOCK = 512
 LONG_EXTENSION = 1 << 16  # bytes of a member that only describes the next
@@ -12,7 +12,7 @@ FILES = b'\0', b'0', b'7'
 NOTHING = b'5', b'g'  # folders, and what holds for all members
 
 
-def read_tar(data, budget: Budget) -> dict[str, memoryview]:
+def read_tar(data: Contents, budget: Budget) -> dict[str, memoryview]:
     """The contents of all files by name, as views of the archive's bytes."""
     data, at, found, name = memoryview(data), 0, {}, ''
     while any(header := bytes(data[at : at + BLOCK])):

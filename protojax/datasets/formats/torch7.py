@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 
-from protojax.datasets.formats import OBJECT, Budget, Damaged, reading_format
+from protojax.datasets.formats import OBJECT, Budget, Contents, Damaged, Where, reading_format
 from protojax.datasets.formats.strided import strided_view
 
 OBJECTS = 1_000_000
@@ -19,7 +19,7 @@ ELEMENTS = {
 }  # fmt: skip
 
 
-def read_torch7(data, where):
+def read_torch7(data: Contents, where: Where) -> float | str | bool | dict | np.ndarray:
     """The object in the bytes of a file: a float, str, bool, dict (tables) or read-only array (tensors, storages)."""
     with reading_format(where, 'is not a whole .t7 file'):
         return _Reader(data, '<' if bytes(data[:1]) != b'\0' else '>').object(0)

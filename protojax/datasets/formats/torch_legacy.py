@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protojax.datasets.formats import Damaged, reading_format
+from protojax.datasets.formats import Contents, Damaged, Where, reading_format
 from protojax.datasets.formats.pickle import read_pickled_object
 from protojax.datasets.formats.strided import strided_view
 
@@ -18,7 +18,7 @@ VERSION = 1001
 ELEMENTS = {'FloatStorage': '<f4', 'LongStorage': '<i8'}
 
 
-def read_torch_legacy(data, where):
+def read_torch_legacy(data: Contents, where: Where) -> dict[str, np.ndarray]:
     """The tensors in the bytes of a file, by name, as read-only views of them; where names it in errors."""
     with reading_format(where, 'is not a whole legacy .pth file of tensors'):
         return _legacy_tensors(memoryview(data))

@@ -5,6 +5,15 @@ from collections.abc import Callable
 
 from protojax.errors import printable
 
+# What people call the splits.
+SPLIT_NAMES = {
+    'train': 'train',
+    'val': 'validation',
+    'valid': 'validation',
+    'validation': 'validation',
+    'test': 'test',
+}
+
 
 def _announce_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

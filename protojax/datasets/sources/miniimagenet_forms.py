@@ -10,11 +10,11 @@ import numpy as np
 from protojax.datasets.formats import Budget, reading_format
 from protojax.datasets.formats.pickle import read_pickle
 from protojax.datasets.formats.pictures import read_picture
+from protojax.datasets.sources import SPLIT_NAMES
 from protojax.datasets.sources.files import Files
 from protojax.errors import DataError
 
 SIZE = 84
-SPLITS = {'train': 'train', 'val': 'validation', 'valid': 'validation', 'validation': 'validation', 'test': 'test'}
 IMAGES = ('.jpg', '.jpeg', '.png')
 LONGEST = 4 << 20  # bytes of a list or image; the list of the training images, with 1.2 MB, is the largest honest file
 
@@ -58,7 +58,7 @@ def miniimagenet_form_of_folders(files: Files) -> dict[str, Classes]:
     images, places = {}, {}
     for name in files.names:
         place, label, _ = ('', '', *name.rsplit('/', 2))[-3:]
-        split = SPLITS.get(place.rpartition('/')[2].lower())
+        split = SPLIT_NAMES.get(place.rpartition('/')[2].lower())
         if split and name.lower().endswith(IMAGES):
             if places.setdefault(split, place) != place:
                 raise _held_twice(files, place, split)
@@ -133,7 +133,7 @@ def _check_indices(indices: dict[str, np.ndarray], images: int, where) -> None:
 def _split_of_list(name: str) -> str | None:
     """The split of train.csv, val.csv or test.csv."""
     stem, _, ending = name.rpartition('/')[2].rpartition('.')
-    return SPLITS[stem] if ending == 'csv' and stem in ('train', 'val', 'test') else None
+    return SPLIT_NAMES[stem] if ending == 'csv' and stem in ('train', 'val', 'test') else None
 
 
 def split_in_form_of_arrays(name: str) -> str | None:
@@ -144,7 +144,7 @@ def split_in_form_of_arrays(name: str) -> str | None:
     stem, _, ending = name.rpartition('/')[2].lower().rpartition('.')
     if ending not in ('pkl', 'pickle') or stem.endswith(('train_phase_val', 'train_phase_test')):
         return None
-    return next((SPLITS[split] for split in ('train', 'val', 'test') if stem.endswith(split)), None)
+    return next((SPLIT_NAMES[split] for split in ('train', 'val', 'test') if stem.endswith(split)), None)
 
 
 def _split_files(split_of: Callable[[str], str | None], files: Files) -> dict[str, str]:

@@ -33,8 +33,8 @@ HANDLERS = (
 )
 
 
-def steps(x, kernel):
-    """The steps for a block of these images and this kernel: block.BlockSteps."""
+def steps(x: jax.Array, kernel: jax.Array) -> block.BlockSteps:
+    """The steps for a block of these images and this kernel."""
     reason = _refusal(x, kernel) or _unavailable(x.dtype.name)
     if reason:
         _explain(reason)
@@ -43,7 +43,7 @@ def steps(x, kernel):
 
 
 @jax.custom_vjp
-def convolve_and_pool(x, kernel):
+def convolve_and_pool(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Pooled convolution, and the mean of its output and of the output's square: [N, H//2, W//2, 64], [64], [64]."""
     return _convolve_and_pool(x, kernel)[0]
 
@@ -66,7 +66,7 @@ convolve_and_pool.defvjp(_convolve_and_pool, _convolve_and_pool_gradient)
 
 
 @jax.custom_vjp
-def scale_shift_relu(pooled, multiplier, shift):
+def scale_shift_relu(pooled: jax.Array, multiplier: jax.Array, shift: jax.Array) -> jax.Array:
     """relu(pooled * multiplier + shift): [N, H, W, 64], [64], [64] -> [N, H, W, 64]."""
     return _call('scale_shift_relu', [pooled], pooled, multiplier, shift)[0]
 
@@ -79,7 +79,7 @@ scale_shift_relu.defvjp(lambda *arguments: (scale_shift_relu(*arguments), argume
 
 
 @jax.custom_vjp
-def convolve_pool_relu(x, kernel, bias):
+def convolve_pool_relu(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """relu(max_pool(convolution(x, kernel)) + bias): [N, H, W, C], [3, 3, C, 64], [64] -> [N, H//2, W//2, 64]."""
     return _call('convolve_pool_relu', [_like(x, _pooled_shape(x))], x, kernel, bias)[0]
 
@@ -105,7 +105,7 @@ convolve_pool_relu.defvjp(_convolve_pool_relu, _convolve_pool_relu_gradient)
 
 
 @jax.custom_vjp
-def patch_moments(x):
+def patch_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and second moment of all 3x3 patches: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     taps = 9 * x.shape[-1]
     results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((taps,), (taps, taps))]

@@ -27,7 +27,7 @@ class BuildError(Exception):
     """The kernels cannot be had on this machine; the message says why."""
 
 
-def load_kernels(*defines):
+def load_kernels(*defines: str) -> ctypes.CDLL:
     """The library of kernels with some names defined, compiled if the cache has no sound copy."""
     compiler = [*_compiler(), *(f'-D{name}' for name in defines)]
     directory = _cache_directory()

@@ -51,7 +51,7 @@ def characters(config):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Few devices and small networks, which compile quickly."""
-    monkeypatch.setattr(driver, 'devices_for', lambda config: jax.devices()[:2])
+    monkeypatch.setattr(driver, 'devices_for', lambda config, task: jax.devices()[:2])
     monkeypatch.setitem(building.ENCODERS, 'conv4', lambda config: Conv4(filters=4, kernels=False))
     monkeypatch.setattr(metalstm, 'UPDATES_OTHERWISE', 2)
     sizes = {'widths': (4, 4), 'context': 8, 'code': 2}

@@ -3,6 +3,7 @@
 import dataclasses
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -196,3 +197,23 @@ def test_images_of_padding_do_not_count():
     items[0, 0] = 255
     mean, deviation = _channel_statistics(Split(items, np.array([1], np.int32), ('a',)))
     assert mean.tolist() == [1, 1, 1] and deviation.tolist() == [0, 0, 0]
+
+
+class Plain(nn.Module):
+    """An encoder of somebody's own with no field at all."""
+
+    @nn.compact
+    def __call__(self, images, *, train=False, axis_name=None):
+        return nn.Dense(3)(images.reshape(len(images), -1) / 255)
+
+
+def test_an_encoder_needs_none_of_the_optional_fields():
+    images = np.random.default_rng(0).integers(0, 256, (5, 20, 6, 6, 1), np.uint8)
+    classes = Split.from_classes({str(k): own for k, own in enumerate(images)})
+    config = FewShotConfig(way=3, shot=1, query=2, test_way=(3,), test_query=2, validation_way=3)
+    data = Data('tiny', False, classes, classes, classes)
+    task = build_few_shot_task(config, data, Plain())
+    params, batch_stats = task.initialize(jax.random.key(0))
+    assert task.embed(params, batch_stats, images[0]).shape == (20, 3)
+    with pytest.raises(ConfigError, match='--precision=bfloat16, but Plain has no field dtype'):
+        build_few_shot_task(dataclasses.replace(config, precision='bfloat16'), data, Plain())

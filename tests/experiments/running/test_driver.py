@@ -16,12 +16,14 @@ from experiments.running.evaluating import evaluators
 from experiments.running.flags import parse_flags
 from experiments.running.workdir import WorkdirError, default_workdir
 from protojax.checkpoints import Checkpoints
+from protojax.classifiers import by_prototypes
 from protojax.datasets.omniglot import SPLITS, rotated_characters
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
 from protojax.encoders import Conv4
 from protojax.evaluation import Score
+from protojax.tasks import few_shot_task
 
 TINY = {
     'way': 5,
@@ -73,7 +75,7 @@ def quick():
     conv4 = building.ENCODERS['conv4']
     filters = {'off': 8, 'auto': 64}  # which kernels need
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:2])
+        patch.setattr(driver, 'devices_for', lambda config, task: jax.devices()[:2])
         patch.setitem(building.ENCODERS, 'conv4', lambda config: conv4(config).clone(filters=filters[config.kernels]))
         yield
 
@@ -88,7 +90,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def one_device(monkeypatch):
     """Quicker where it makes no difference."""
-    monkeypatch.setattr(driver, 'devices_for', lambda config: jax.devices()[:1])
+    monkeypatch.setattr(driver, 'devices_for', lambda config, task: jax.devices()[:1])
 
 
 def test_a_run_writes_what_it_promises(finished):
@@ -311,3 +313,26 @@ def test_cub_learns_attributes(tmp_path, one_device):
         'curves.png',
         'mistakes.png',
     ]  # features have no images
+
+
+@pytest.mark.parametrize('placement', ['device', 'host'])
+def test_a_task_with_unlabeled_examples(tmp_path, placement):
+    """They are there in training, in validation, in the final table and in the pictures."""
+    seen = set()
+
+    def classify(params, episode):
+        seen.add((episode.way, len(episode.support), len(episode.query), len(episode.unlabeled)))
+        return by_prototypes().apply(params, episode) + 0 * episode.unlabeled.sum()
+
+    def build(config, data, unlabeled=2):
+        sizes = {'way': config.way, 'shot': config.shot, 'query': config.query, 'unlabeled': unlabeled}
+        return few_shot_task(Conv4(filters=8, kernels=False), data.train.items.shape[2:], classify=classify, **sizes)
+
+    options = config(tmp_path / 'run', episodes=2, retrain=False, test_shot=(1,), placement=placement, pictures='on')
+    results = run_experiment(options, EXPERIMENT._replace(build=build))
+    assert np.isfinite(results['test']['5-way 1-shot']['accuracy'])
+    assert [line for line in lines(tmp_path / 'run') if line['split'] == 'validation']
+    assert (tmp_path / 'run' / 'episode.png').exists() and (tmp_path / 'run' / 'mistakes.png').exists()
+    assert {(5, 5, 15, 10), (4, 4, 12, 8)} <= seen
+    with pytest.raises(ConfigError, match=r'--query=3 \+ 7 unlabeled is 11, but the training class .* has 10 items'):
+        run_experiment(options, EXPERIMENT._replace(build=lambda *args: build(*args, unlabeled=7)))

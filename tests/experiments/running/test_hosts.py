@@ -59,7 +59,7 @@ def one_process(tmp_path_factory):
     """The workdir of a run in one process, which is this one."""
     workdir = tmp_path_factory.mktemp('one')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, 'devices_for', lambda config: jax.devices()[:4])
+        patch.setattr(driver, 'devices_for', lambda config, task: jax.devices()[:4])
         run_experiment(parse_flags(tiny.RECIPE, [*FLAGS, f'--workdir={workdir}']), tiny.EXPERIMENT)
     return workdir
 

@@ -18,7 +18,7 @@ from protojax.episodes import Dataset
 
 CONFIG = dataclasses.replace(RECIPE, test_way=(3,), test_shot=(1, 2), test_query=3, test_episodes=1)
 COUNTS = np.array([6, 8, 5, 7], np.int32)
-TASK = SimpleNamespace(classify=by_prototypes().apply, embed=None)
+TASK = SimpleNamespace(classify=by_prototypes().apply, embed=None, unlabeled=0)
 
 
 @pytest.fixture
@@ -55,6 +55,8 @@ def test_every_item_is_support_or_query_once():
     labels = np.concatenate([episode.support_labels, episode.query_labels])
     assert len(set(places)) == len(places) == 4 * 5
     assert (places // 8 == labels).all() and (places % 8 < COUNTS[labels]).all()
+    further = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS), shot=1, query=2, unlabeled=2)
+    assert len(set(np.concatenate([further.support, further.query, further.unlabeled]))) == 4 * 5
     everything = episode_of_every_item(Dataset(np.zeros((4, 8, 1)), COUNTS))
     assert len(everything.query) == COUNTS.sum() and len(everything.support) == 0
 

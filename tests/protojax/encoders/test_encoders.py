@@ -267,3 +267,22 @@ def test_wrong_items_are_told(items, hint):
     with pytest.raises(ValueError, match=hint):
         encode(encoder, *fresh(), items)
     encode(encoder, *fresh(), IMAGES.astype(np.float32))  # floats from 0 to 255 will do
+
+
+@pytest.mark.parametrize('kind', [np.float32, np.float64, np.uint8, bool, list])
+def test_pixels_up_to_one_are_told_without_an_item_shape(kind):
+    items = np.random.default_rng(0).integers(0, 2, (2, *SHAPE))
+    items = items.tolist() if kind is list else items.astype(kind)
+    with pytest.raises(ValueError, match='pixels go up to 1 only'):
+        encode(SMALL, *fresh(), items)
+
+
+@pytest.mark.parametrize('kind', [np.float32, np.uint8, bool])
+def test_black_images_are_images(kind):
+    black = np.zeros((2, *SHAPE), kind)
+    np.testing.assert_array_equal(encode(SMALL, *fresh(), black)[0], encode(SMALL, *fresh(), 0 * IMAGES[:2])[0])
+
+
+def test_images_may_be_lists():
+    found, expected = (encode(SMALL, *fresh(), items)[0] for items in (IMAGES[:2].tolist(), IMAGES[:2]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
