@@ -26,8 +26,8 @@ from experiments.reporting.predictions import (
     predictions_as_json,
     predictions_as_lines,
 )
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import EVALUATION, MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import EVALUATION, MAIN, CommandConfig, ConfigError, option
 from experiments.running.own_images import (
     embed_own_classes,
     embed_own_files,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.own_images import load_own_classes, load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.exporting import describe_export, inference_to_export, run_onnx, run_stablehlo, to_onnx, to_stablehlo

@@ -28,8 +28,8 @@ from experiments.reporting.diagrams import (
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
 from experiments.reporting.records import published_records, record_flags
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.progress import phase
 from experiments.running.shown_classes import LEAST_ITEMS, shown_birds, shown_classes
 from protojax.prototypes import prototypes

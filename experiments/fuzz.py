@@ -15,8 +15,8 @@ import pathlib
 import time
 
 from experiments.fuzzing.pool import MutantJob, attack
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 
 FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lists', 'png', 'jpeg', 'webp') + (
     'weights',

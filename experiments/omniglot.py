@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from experiments.running.config import MAIN, MODEL, FewShotConfig, config_text, option
 from experiments.running.startup import Experiment, launch
-from protojax.datasets.omniglot import load_omniglot
+from protojax.datasets.omniglot import FILTERS, load_omniglot
 
 # Beyond the paper, with the same encoder: what gained on the validation alphabets (experiments/RESULTS.md).
 MODERN = {
@@ -50,7 +50,7 @@ class OmniglotConfig(FewShotConfig):
         'antialias',
         'How 105x105 drawings become 28x28: "antialias", or "nearest" as in the official code.',
         group=MODEL,
-        choices=('antialias', 'nearest'),
+        choices=tuple(FILTERS),
     )
 
 

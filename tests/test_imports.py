@@ -37,7 +37,13 @@ LAYERS = [
     ],
     ['protojax'],
     ['experiments.compared'],
-    ['experiments.running.config', 'experiments.running.hardware', 'experiments.running.workdir_files'],
+    ['experiments.running.choices'],
+    [
+        'experiments.running.config',
+        'experiments.running.identity',
+        'experiments.running.hardware',
+        'experiments.running.workdir_files',
+    ],
     ['experiments.reporting'],
     ['experiments.running'],
     ['experiments'],  # the commands

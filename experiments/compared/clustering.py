@@ -62,7 +62,7 @@ def clustering_task(
     classes: int,
     *,
     batch: int,
-    dimensions: int = 1024,
+    dimensions: int,
     clusters: int = 100,
     weight: float = 1e-3,
     attribute_mean: Sequence[float] = (0.0,),

@@ -16,8 +16,8 @@ import tempfile
 from experiments.faults import kills, others
 from experiments.faults.kills import kill_repeatedly
 from experiments.faults.small_run import small_run_command, small_run_data_dir
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ import webbrowser
 from experiments.page.alphabets import alphabets
 from experiments.page.answers import ready_to_answer
 from experiments.page.server import ServedLater, Server, file_leading_to_server
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.own_images import load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.errors import first_line

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.running.choices import OPTIMIZERS
 from experiments.running.progress import Progress, phase
 from experiments.running.workdir import WorkdirMetrics
 from protojax.checkpoints import Checkpoints
@@ -17,7 +18,6 @@ from protojax.episodes import Dataset
 from protojax.hosted import hosted_episodes
 from protojax.training import TrainState, create_state, train_step, train_steps
 
-OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
 STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
 
 

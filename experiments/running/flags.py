@@ -7,7 +7,7 @@ import textwrap
 
 from absl import app, flags
 
-from experiments.running.config import GROUPS, ConfigError, configured
+from experiments.running.config import GROUPS, ConfigError, config_text, config_value_text, configured
 from protojax.errors import printable
 
 # Patterns of absl's errors about flags -> how we say it.
@@ -75,7 +75,11 @@ def config_from_flags(recipe, flag_values=flags.FLAGS):
                 values[name] = tuple(int(v) for v in value)
             except ValueError as error:
                 raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
-    return configured(recipe, values)
+    config = configured(recipe, values)
+    for name, user in config.idle.items():
+        if name in values and values[name] != given[name].default:
+            raise ConfigError(f'{config_text({name: values[name]})} is not for {user}; leave it out')
+    return config
 
 
 def parse_flags(recipe, arguments):
@@ -94,6 +98,7 @@ def flags_help(description, recipe):
     lines = [(description or '').strip()]
     for group in GROUPS:
         fields = [field for field in dataclasses.fields(recipe) if field.metadata['group'] == group]
+        fields.sort(key=lambda field: field.name not in ('way', 'shot'))  # these first
         if not fields:
             continue
         lines += [
@@ -106,7 +111,7 @@ def flags_help(description, recipe):
 
 def _flag_lines(field, default):
     """The help of one flag: its name with its values, and below it what it means and its default."""
-    shown = ','.join(map(str, default)) if isinstance(default, tuple) else default
+    shown = config_value_text(default)
     if field.metadata['choices']:
         yield f'  --{field.name}={"|".join(field.metadata["choices"])}'
     elif isinstance(default, bool):

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.running.config import ConfigError, config_differences
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
+from experiments.running.identity import config_differences
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.running.config import config_differences, config_identity, config_to_json, name_of_config
 from experiments.running.hardware import commit, processor
+from experiments.running.identity import config_differences, config_identity, config_to_json, name_of_config
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole

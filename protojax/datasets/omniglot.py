@@ -69,7 +69,7 @@ def load_omniglot(
     rotations: every character turned by 0, 90, 180 and 270 degrees is four classes.
     """
     if resize not in FILTERS:
-        raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
+        raise DataError(f'`resize={resize}` is unknown; choose {" or ".join(FILTERS)}')
     load_real = functools.partial(_real_omniglot, source, data_dir, resize)
     found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
     return found._replace(**{name: rotated_characters(getattr(found, name)) for name in SPLITS}) if rotations else found

@@ -11,7 +11,8 @@ from PIL import Image
 from experiments import cub, figures, miniimagenet
 from experiments.figures import FIGURES, run_figures
 from experiments.reporting.records import record_command
-from experiments.running.config import ConfigError, config_identity
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_identity
 from experiments.running.shown_classes import shown_birds, shown_classes
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting

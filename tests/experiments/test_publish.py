@@ -17,8 +17,9 @@ from experiments.publish import (
 )
 from experiments.reporting import records
 from experiments.reporting.records import published_records, record_without_seed
-from experiments.running.config import ConfigError, config_identity, config_to_json, configured
+from experiments.running.config import ConfigError, configured
 from experiments.running.flags import parse_flags
+from experiments.running.identity import config_identity, config_to_json
 
 PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
 PUBLISHED = [(name, record) for name in PROGRAMS for record in published_records(name)]

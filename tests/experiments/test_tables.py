@@ -8,7 +8,8 @@ import pytest
 import quick_compiler
 
 from experiments.reporting.paper import TABLES
-from experiments.running.config import ConfigError, config_to_json
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_to_json
 from experiments.tables import (
     TableOptions,
     _result_for_table,
