@@ -54,13 +54,6 @@ class CommandConfig:
 
     variants: ClassVar[dict] = {}  # name of another recipe or model than the paper's -> the values that it changes
 
-    compilation_cache: str = option(
-        'auto',
-        'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).',
-        group=MACHINE,
-        identity=False,
-    )
-
     @property
     def idle(self):
         """Flags that would do nothing: {name: the model or encoder that has no use for it}."""
@@ -80,7 +73,25 @@ class CommandConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(CommandConfig):
+class CompilingConfig(CommandConfig):
+    """What programs share that compile functions of JAX."""
+
+    compilation_cache: str = option(
+        'auto',
+        'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).',
+        group=MACHINE,
+        identity=False,
+    )
+
+
+def same_option(config, name):
+    """A field like that of another config."""
+    field = config.__dataclass_fields__[name]
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(CompilingConfig):
     """What all experiments share."""
 
     way: int = option(60, 'Classes per training episode (N_C).', group=MAIN, minimum=2)

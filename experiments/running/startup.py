@@ -89,7 +89,7 @@ def start_logging():
 
 def set_compilation_cache(config):
     """Keep compiled programs between runs, so that the second start is quick."""
-    if config.compilation_cache == 'off':
+    if getattr(config, 'compilation_cache', 'off') == 'off':
         return
     cache = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
     folder = cache / 'protojax' / 'xla' if config.compilation_cache == 'auto' else Path(config.compilation_cache)
