@@ -32,6 +32,7 @@ from experiments.running.command import launch_command
 from experiments.running.config import MAIN, CompilingConfig, Config, ConfigError, option, same_option
 from experiments.running.progress import phase
 from experiments.running.shown_classes import LEAST_ITEMS, shown_birds, shown_classes
+from protojax.errors import first_line
 from protojax.prototypes import prototypes
 
 BENCHMARK = records.PUBLISHED / 'benchmark.json'
@@ -123,7 +124,7 @@ def _speed_figure(config):
         return charts.speed_chart(json.loads(file.read_text()))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
-            f'there is no benchmark in {file} ({error}); give the file of one with --benchmark'
+            f'there is no benchmark in {file} ({first_line(error)}); give the file of one with --benchmark'
         ) from error
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from protojax.datasets.formats.torch_legacy import read_torch_legacy
 from protojax.encoders.photos import EfficientNetLite, photo_blocks
-from protojax.errors import WeightsError
+from protojax.errors import WeightsError, first_line
 
 EPSILON = 1e-3  # of the batch normalisation
 
@@ -57,7 +57,7 @@ def load_photo_weights(name: str) -> tuple[EfficientNetLite, Any, dict]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
+        raise WeightsError(f'{path} cannot be read ({first_line(error)}); install {packaged.package} again') from error
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
         raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
     params = _fold_weights(read_torch_legacy(data, path), photo_blocks(packaged.encoder.width, packaged.encoder.depth))

@@ -1,6 +1,6 @@
 """Every format that is read, with whole files to begin with, the mutations that suit it, and its reader.
 
-Another format is one more row of FORMATS, and its name in experiments.fuzz. All of it runs in a folder that is removed
+Another format is one more row of FORMATS. All of it runs in a folder that is removed
 in the end.
 """
 

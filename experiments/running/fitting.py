@@ -16,9 +16,7 @@ from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
 from protojax.hosted import hosted_episodes
-from protojax.training import TrainState, create_state, train_step, train_steps
-
-STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
+from protojax.training import STEPS_AHEAD, TrainState, create_state, train_step, train_steps
 
 
 class _Best(NamedTuple):

@@ -35,6 +35,12 @@ def name_of_config(experiment, recipe, values):
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
 
 
+def differences_text(differing):
+    """What `config_differences` gives, in words."""
+    shown = ', '.join(f'{name} ({was!r} there, {now!r} now)' for name, (was, now) in differing.items())
+    return f'belongs to another configuration: {shown}'
+
+
 def config_differences(config, saved):
     """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
     return {name: (saved.get(name), now) for name, now in config_identity(config).items() if saved.get(name) != now}
