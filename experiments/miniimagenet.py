@@ -57,14 +57,10 @@ RECIPE = MiniImageNetConfig(
 )
 
 
-def _load_for_miniimagenet(config):
-    return load_miniimagenet(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
-
-
 EXPERIMENT = Experiment(
     name='miniimagenet',
     recipe=RECIPE,
-    load=_load_for_miniimagenet,
+    load=lambda config: load_miniimagenet(data=config.data, source=config.source, data_dir=config.data_dir),
     stand_in_episodes=100,
 )
 

@@ -57,19 +57,12 @@ class OmniglotConfig(FewShotConfig):
 RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20)
 
 
-def _load_for_omniglot(config):
-    return load_omniglot(
-        data=config.data,
-        source=config.source or None,
-        data_dir=config.data_dir or None,
-        resize=config.resize,
-    )
-
-
 EXPERIMENT = Experiment(
     name='omniglot',
     recipe=RECIPE,
-    load=_load_for_omniglot,
+    load=lambda config: load_omniglot(
+        data=config.data, source=config.source, data_dir=config.data_dir, resize=config.resize
+    ),
     stand_in_episodes=1000,
 )
 

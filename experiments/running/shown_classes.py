@@ -50,7 +50,7 @@ def shown_classes(config):
 
 def _shown_test_classes(config):
     """The test classes of a data set whose names begin as --classes says -> items, labels, names, title."""
-    common = {'data': config.data, 'source': config.source or None, 'data_dir': config.data_dir or None}
+    common = {'data': config.data, 'source': config.source, 'data_dir': config.data_dir}
     if config.dataset == 'miniimagenet':
         data, beginning = load_miniimagenet(**common), config.classes
     else:

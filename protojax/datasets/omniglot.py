@@ -128,7 +128,7 @@ class OmniglotCharacters(PreparedBuilder):
 
 def _shrink_drawing(files: Files, name: str, resize: str) -> np.ndarray:
     """A drawing, 105x105 with ink = 0 in its file -> uint8 [28, 28] with ink = 255."""
-    contents = files.read(name, LONGEST)
+    contents = files.contents(name, LONGEST)
     drawing = read_picture(contents, files.path / name, size=(105, 105), mode='L', formats=('PNG',))
     return 255 - np.asarray(drawing.resize((28, 28), FILTERS[resize]))
 
