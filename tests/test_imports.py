@@ -46,7 +46,9 @@ LAYERS = [
     ],
     ['experiments.reporting'],
     ['experiments.running'],
-    ['experiments'],  # the commands
+    ['experiments.page', 'experiments.benchmark', 'experiments.faults', 'experiments.fuzzing'],
+    ['experiments.omniglot', 'experiments.miniimagenet', 'experiments.cub', 'experiments.folder'],
+    ['experiments'],  # the other commands
 ]
 
 
