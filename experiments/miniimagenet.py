@@ -10,7 +10,8 @@ with --source.
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, FewShotConfig, config_text, option
+from experiments.running.config import MAIN, FewShotConfig, option
+from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
 

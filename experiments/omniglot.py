@@ -8,7 +8,8 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, config_text, option
+from experiments.running.config import MAIN, MODEL, FewShotConfig, option
+from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.omniglot import FILTERS, load_omniglot
 

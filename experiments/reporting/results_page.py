@@ -26,7 +26,8 @@ from experiments.reporting.records import (
     select_published_records,
     select_records,
 )
-from experiments.running.config import ConfigError, config_text
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_text
 
 RECIPES = {"protojax, the paper's recipe": {}} | {
     f'protojax, `--recipe={name}`': {'recipe': name} for name in ('official', 'modern')

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from experiments.running.choices import DISTANCES, ENCODERS, OPTIMIZERS
+from experiments.running.identity import config_text
 from protojax.encoders import Conv4, LinearMap
 from protojax.encoders.conv4 import KERNEL_INITS, SCALE_INITS
 
@@ -29,15 +30,6 @@ def option(default, help, *, group, minimum=None, choices=None, identity=True):
     """
     metadata = {'help': help, 'group': group, 'minimum': minimum, 'choices': choices, 'identity': identity}
     return dataclasses.field(default=default, metadata=metadata)
-
-
-def config_value_text(value):
-    return ','.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def config_text(values):
-    """Values as the flags of a command: {name: value} -> text."""
-    return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
 
 
 def _check_unused(config, *names):
@@ -491,14 +483,3 @@ class ZeroShotConfig(Config):
             _check_unused(self, 'unit_length', 'image_start', 'attribute_start')
         if self.model in ('ale', 'sje'):
             _check_unused(self, 'dimensions', 'scale_inputs')
-
-
-def configured(recipe, given):
-    """The recipe, or the variants of it that are given by name, with the given values."""
-    variants = [recipe.variants[value] for value in named_variants(recipe, given).values()]
-    return dataclasses.replace(recipe, **{k: v for values in (*variants, given) for k, v in values.items()}).resolved()
-
-
-def named_variants(recipe, values):
-    """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
-    return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}

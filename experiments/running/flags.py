@@ -7,7 +7,8 @@ import textwrap
 
 from absl import app, flags
 
-from experiments.running.config import GROUPS, ConfigError, config_text, config_value_text, configured
+from experiments.running.config import GROUPS, ConfigError
+from experiments.running.identity import config_text, config_value_text, configured
 from protojax.errors import printable
 
 TEXTS = tuple[str, ...]  # type of a flag that may be given several times; other tuples are numbers with commas between

@@ -1,8 +1,26 @@
-"""What tells a run from others: the fields that determine its result, how they differ from a recipe, and its name."""
+"""A config in terms of a recipe: as text, what tells its run from others, and the name of this run."""
 
 import dataclasses
 
-from experiments.running.config import config_value_text, configured, named_variants
+
+def config_value_text(value):
+    return ','.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def config_text(values):
+    """Values as the flags of a command: {name: value} -> text."""
+    return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
+
+
+def configured(recipe, given):
+    """The recipe, or the variants of it that are given by name, with the given values."""
+    variants = [recipe.variants[value] for value in _named_variants(recipe, given).values()]
+    return dataclasses.replace(recipe, **{k: v for values in (*variants, given) for k, v in values.items()}).resolved()
+
+
+def _named_variants(recipe, values):
+    """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
+    return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}
 
 
 def config_to_json(config):
@@ -22,7 +40,7 @@ def config_changes(recipe, values, beside):
     The name of a variant stands for all that it changes.
     """
     known = {name: values[name] for name in beside if name in values}
-    variant = named_variants(recipe, values)
+    variant = _named_variants(recipe, values)
     usual = config_identity(configured(recipe, {**known, **variant}))
     return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 

@@ -13,9 +13,9 @@ from experiments.publish import publish_run
 from experiments.reporting import records
 from experiments.reporting.records import published_records, record_without_seed
 from experiments.reporting.results_page import KINDS, published_page, published_readme
-from experiments.running.config import ConfigError, configured
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
-from experiments.running.identity import config_identity, config_to_json
+from experiments.running.identity import config_identity, config_to_json, configured
 
 PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
 PUBLISHED = [(name, record) for name in PROGRAMS for record in published_records(name)]

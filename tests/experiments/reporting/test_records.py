@@ -16,9 +16,9 @@ from experiments.reporting.records import (
     select_records,
     training_record,
 )
-from experiments.running.config import ConfigError, configured
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
-from experiments.running.identity import config_identity, config_to_json
+from experiments.running.identity import config_identity, config_to_json, configured
 
 MODEL = {'way': 60, 'shot': 1}
 
