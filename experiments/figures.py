@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments import cub
-from experiments.reporting import charts, records
-from experiments.reporting.comparison import comparison_of_page
+from experiments.publishing import records
+from experiments.publishing.comparison import comparison_of_page
+from experiments.publishing.records import published_records, record_flags
+from experiments.reporting import charts
 from experiments.reporting.diagrams import (
     diagram_items,
     farthest_for_diagram,
@@ -27,7 +29,6 @@ from experiments.reporting.diagrams import (
 )
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
-from experiments.reporting.records import published_records, record_flags
 from experiments.running.command import launch_command
 from experiments.running.config import MAIN, CompilingConfig, Config, ConfigError, option, same_option
 from experiments.running.progress import phase

@@ -10,10 +10,10 @@ which writes experiments/RESULTS.md from experiments/results/page.md.
 import dataclasses
 from pathlib import Path
 
-from experiments.reporting import records
-from experiments.reporting.comparison import TEMPLATE, comparison_has_ours, comparisons_of_page, draw_comparison
-from experiments.reporting.records import append_record, read_record, record_command, training_record
-from experiments.reporting.results_page import published_page, published_readme
+from experiments.publishing import records
+from experiments.publishing.comparison import TEMPLATE, comparison_has_ours, comparisons_of_page, draw_comparison
+from experiments.publishing.records import append_record, read_record, record_command, training_record
+from experiments.publishing.results_page import published_page, published_readme
 from experiments.running.command import launch_command
 from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.progress import phase

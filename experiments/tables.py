@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.reporting.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
+from experiments.publishing.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
+from experiments.publishing.records import read_record
 from experiments.reporting.paper import TABLES
-from experiments.reporting.records import read_record
 from experiments.running.command import launch_command
 from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.trials import check_trial, execute_trial, trial

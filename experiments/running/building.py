@@ -15,9 +15,9 @@ from experiments.compared.joint_embedding import joint_embedding_task
 from experiments.compared.metalstm import metalstm_task
 from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
-from experiments.reporting.results import results_origin
 from experiments.running.choices import DISTANCES, ENCODERS
 from experiments.running.config import PRETRAINING, PRETRAINING_BATCH, ConfigError
+from experiments.running.results import results_origin
 from protojax import classifiers
 from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.encoders import LinearMap

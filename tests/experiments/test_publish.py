@@ -10,9 +10,9 @@ import pytest
 
 from experiments import cub, miniimagenet, omniglot, publish
 from experiments.publish import publish_run
-from experiments.reporting import records
-from experiments.reporting.records import published_records, record_without_seed
-from experiments.reporting.results_page import KINDS, published_page, published_readme
+from experiments.publishing import records
+from experiments.publishing.records import published_records, record_without_seed
+from experiments.publishing.results_page import KINDS, published_page, published_readme
 from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
 from experiments.running.identity import config_identity, config_to_json, configured

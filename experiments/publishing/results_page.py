@@ -7,16 +7,14 @@ section whose tables are all empty is left out.
 import re
 import statistics
 
-from experiments.reporting.comparison import (
+from experiments.publishing.comparison import (
     CHARTS,
     PLACE,
     comparison_has_ours,
     comparison_lines,
     published_comparison,
 )
-from experiments.reporting.markdown import markdown_table
-from experiments.reporting.paper import TABLES, difference_from_paper
-from experiments.reporting.records import (
+from experiments.publishing.records import (
     LENGTHS,
     published_records,
     record_cell,
@@ -26,6 +24,8 @@ from experiments.reporting.records import (
     select_published_records,
     select_records,
 )
+from experiments.reporting.markdown import markdown_table
+from experiments.reporting.paper import TABLES, difference_from_paper
 from experiments.running.config import ConfigError
 from experiments.running.identity import config_text
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments import miniimagenet, omniglot
-from experiments.reporting import records
-from experiments.reporting.records import (
+from experiments.publishing import records
+from experiments.publishing.records import (
     append_record,
     published_records,
     read_record,
