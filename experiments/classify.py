@@ -26,8 +26,8 @@ from experiments.reporting.predictions import (
     predictions_as_json,
     predictions_as_lines,
 )
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import EVALUATION, MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import EVALUATION, MAIN, CompilingConfig, ConfigError, option
 from experiments.running.own_images import (
     embed_own_classes,
     embed_own_files,
@@ -49,7 +49,7 @@ AT_ONCE = 1024  # queries
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifyConfig(CommandConfig):
+class ClassifyConfig(CompilingConfig):
     support: str = option('', 'Folder with a folder of examples for each class.', group=MAIN)
     query: str = option('', 'Image or folder to classify; further ones may follow, separated by spaces.', group=MAIN)
     weights: str = option(

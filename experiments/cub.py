@@ -49,10 +49,6 @@ class CubConfig(ZeroShotConfig):
 RECIPE = CubConfig(way=50, query=10, learning_rate=1e-4, weight_decay=1e-5, validate_every=20, patience=25)
 
 
-def _load_for_cub(config):
-    return load_cub(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
-
-
 def _cub_details(config, data):
     """What of the inputs decides how figures compare with others."""
     train, validation, test = (list(split.names) for split in (data.train, data.validation, data.test))
@@ -70,7 +66,7 @@ def _cub_details(config, data):
 EXPERIMENT = Experiment(
     name='cub',
     recipe=RECIPE,
-    load=_load_for_cub,
+    load=lambda config: load_cub(data=config.data, source=config.source, data_dir=config.data_dir),
     build=build_zero_shot_task,
     details=_cub_details,
     stand_in_episodes=2000,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CompilingConfig, ConfigError, option
 from experiments.running.own_images import load_own_classes, load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.exporting import describe_export, inference_to_export, run_onnx, run_stablehlo, to_onnx, to_stablehlo
@@ -30,7 +30,7 @@ LARGEST_DIFFERENCE = 1e-4  # of embeddings or probabilities, over the largest of
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportConfig(CommandConfig):
+class ExportConfig(CompilingConfig):
     weights: str = option(
         '', 'Encoder: a name that comes with protojax, "photos", or the weights.safetensors of a run.', group=MAIN
     )

@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments import cub
-from experiments.reporting import charts, records
-from experiments.reporting.comparison import comparison_of_page
+from experiments.publishing import records
+from experiments.publishing.comparison import comparison_of_page
+from experiments.publishing.records import published_records, record_flags
+from experiments.reporting import charts
 from experiments.reporting.diagrams import (
     diagram_items,
     farthest_for_diagram,
@@ -27,11 +29,11 @@ from experiments.reporting.diagrams import (
 )
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
-from experiments.reporting.records import published_records, record_flags
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CompilingConfig, Config, ConfigError, option, same_option
 from experiments.running.progress import phase
 from experiments.running.shown_classes import LEAST_ITEMS, shown_birds, shown_classes
+from protojax.errors import first_line
 from protojax.prototypes import prototypes
 
 BENCHMARK = records.PUBLISHED / 'benchmark.json'
@@ -123,7 +125,7 @@ def _speed_figure(config):
         return charts.speed_chart(json.loads(file.read_text()))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
-            f'there is no benchmark in {file} ({error}); give the file of one with --benchmark'
+            f'there is no benchmark in {file} ({first_line(error)}); give the file of one with --benchmark'
         ) from error
 
 
@@ -139,7 +141,7 @@ FIGURES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class FiguresConfig(CommandConfig):
+class FiguresConfig(CompilingConfig):
     figure: str = option('', f'What to draw: {", ".join(FIGURES)}.', group=MAIN)
     list: bool = option(False, 'Only say what the figures show.', group=MAIN)
     output: str = option('figures', 'Folder for the figure.', group=MAIN)
@@ -154,9 +156,9 @@ class FiguresConfig(CommandConfig):
     )
     classes: str = option('', 'How the names of the classes begin: an alphabet of Omniglot.', group=MAIN)
     folder: str = option('', 'Own images instead of a data set: a folder with a folder for each class.', group=MAIN)
-    data: str = option('auto', 'Real data, or a stand-in.', group=MAIN, choices=('auto', 'real', 'synthetic'))
-    source: str = option('', 'Folder or archive with the original data files, to prepare them from.', group=MAIN)
-    data_dir: str = option('', 'Folder of the prepared data (default: ~/tensorflow_datasets).', group=MAIN)
+    data: str = same_option(Config, 'data')
+    source: str = same_option(Config, 'source')
+    data_dir: str = same_option(Config, 'data_dir')
     dpi: int = option(200, 'Dots per inch of the PNG file.', group=MAIN, minimum=50)
     benchmark: str = option('', 'File of experiments.benchmark (default: the published one).', group=MAIN)
 

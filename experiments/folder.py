@@ -18,10 +18,9 @@ from experiments.running.config import (
     STOPPING,
     ConfigError,
     FewShotConfig,
-    config_identity,
-    name_of_config,
     option,
 )
+from experiments.running.identity import config_identity, name_of_config
 from experiments.running.own_images import ink_of_own_images, load_weights_for_own_images
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.folder import KINDS, find_folder_splits, load_folder
@@ -37,19 +36,19 @@ class FolderConfig(FewShotConfig):
     validation_way: int = option(
         0, 'Classes per validation episode; 0: as many as there are, at most 5.', group=STOPPING, minimum=0
     )
-    test_way: tuple = option(
+    test_way: tuple[int, ...] = option(
         (), 'Classes per test episode, one column each. Default: as many as there are, at most 5.', group=EVALUATION
     )
     split: str = option(
         '0.64,0.16,0.2', 'Shares of the classes for train, validation and test, drawn by --seed.', group=MAIN
     )
     kind: str = option(
-        'auto', 'Drawings, or photos and other images in colour; "auto" finds out.', group=MAIN, choices=KINDS
+        'auto', 'Drawings, or photos and other images in colour; "auto" finds out.', group=MODEL, choices=KINDS
     )
     image_size: int = option(
         0,
         'Side of the images in pixels; 0: as of --init, else 28 for drawings and 84 for others.',
-        group=MAIN,
+        group=MODEL,
         minimum=0,
     )
     ink: str = ink_of_own_images(MODEL)
@@ -99,6 +98,8 @@ def _load_for_folder(config):
         raise ConfigError('weights tell the kind of the images; leave out --kind')
     if config.weights and config.image_size:
         raise ConfigError('--weights tells the size of the images; leave out --image_size')
+    if config.data == 'synthetic':
+        raise ConfigError('--data=synthetic is not for own images; leave it out')
     return load_folder(
         config.source,
         form=_resized(image_form(load_weights_for_own_images(weights)), config.image_size) if weights else None,

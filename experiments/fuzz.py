@@ -3,9 +3,9 @@
     python -m experiments.fuzz --files=10000
     python -m experiments.fuzz --files=1000 --formats=pkl,mat --seed=1
 
-A mutant is a whole file with a few changes of its bytes or of its structure; which it is, its format, seed and number
-say. Whatever else happens to the reader (another exception, a crash, more than 2 GiB or 5 seconds) is a defect, and its
-file is kept.
+A mutant is a whole file with a few changes of its bytes or of its structure. A mutant is determined by its format, seed
+and number. Whatever else happens to the reader (another exception, a crash, more than 2 GiB or 5 seconds) is a defect,
+and its file is kept.
 """
 
 import collections
@@ -14,17 +14,11 @@ import dataclasses
 import pathlib
 import time
 
+from experiments.fuzzing.formats import FORMATS
 from experiments.fuzzing.pool import MutantJob, attack
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
-
-FORMATS = ('pkl', 't7', 'pth', 'mat', 'npy', 'tar', 'tar.gz', 'zip', 'csv', 'lists', 'png', 'jpeg', 'webp') + (
-    'weights',
-    'classes',
-    'checkpoint',
-    'workdir',
-    'page',
-)
+from experiments.reporting.markdown import markdown_table
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +35,16 @@ def run_fuzz(config):
     if unknown := [name for name in chosen if name not in FORMATS]:
         raise ConfigError(f'{unknown[0]!r} is no format; choose some of {", ".join(FORMATS)}')
     pathlib.Path(config.keep).mkdir(parents=True, exist_ok=True)
-    print(
-        '| format | tried | refused | read | defects | minutes |\n| --- | ---: | ---: | ---: | ---: | ---: |',
-        flush=True,
-    )
-    defects = []
+    rows, defects = [], []
     for name in chosen:
         began, counts = time.monotonic(), collections.Counter()
+        print(f'{name}: {config.files:,} mutants', flush=True)
         for job, outcome in _attack_together(name, config):
             counts[outcome if outcome in ('read', 'refused') else 'defect'] += 1
             defects += [f'{config.keep}/{job}: {outcome}'] if outcome not in ('read', 'refused') else []
-        shown = ' | '.join(f'{counts[kind]:,}' for kind in ('refused', 'read', 'defect'))
-        print(f'| {name} | {counts.total():,} | {shown} | {(time.monotonic() - began) / 60:.1f} |', flush=True)
+        numbers = [f'{number:,}' for number in (counts.total(), *(counts[k] for k in ('refused', 'read', 'defect')))]
+        rows.append([name, *numbers, f'{(time.monotonic() - began) / 60:.1f}'])
+    print('\n'.join(markdown_table(('format', 'tried', 'refused', 'read', 'defects', 'minutes'), rows)))
     if defects:
         print('\n'.join(defects))
         raise ConfigError(f'{len(defects)} files are neither read nor refused; they are in {config.keep}')

@@ -10,7 +10,8 @@ with --source.
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, FewShotConfig, config_text, option
+from experiments.running.config import MAIN, FewShotConfig, option
+from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
 
@@ -57,14 +58,10 @@ RECIPE = MiniImageNetConfig(
 )
 
 
-def _load_for_miniimagenet(config):
-    return load_miniimagenet(data=config.data, source=config.source or None, data_dir=config.data_dir or None)
-
-
 EXPERIMENT = Experiment(
     name='miniimagenet',
     recipe=RECIPE,
-    load=_load_for_miniimagenet,
+    load=lambda config: load_miniimagenet(data=config.data, source=config.source, data_dir=config.data_dir),
     stand_in_episodes=100,
 )
 

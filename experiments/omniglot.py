@@ -8,9 +8,10 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, config_text, option
+from experiments.running.config import MAIN, MODEL, FewShotConfig, option
+from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
-from protojax.datasets.omniglot import load_omniglot
+from protojax.datasets.omniglot import FILTERS, load_omniglot
 
 # Beyond the paper, with the same encoder: what gained on the validation alphabets (experiments/RESULTS.md).
 MODERN = {
@@ -50,26 +51,19 @@ class OmniglotConfig(FewShotConfig):
         'antialias',
         'How 105x105 drawings become 28x28: "antialias", or "nearest" as in the official code.',
         group=MODEL,
-        choices=('antialias', 'nearest'),
+        choices=tuple(FILTERS),
     )
 
 
 RECIPE = OmniglotConfig(way=60, shot=1, query=5, validation_way=20)
 
 
-def _load_for_omniglot(config):
-    return load_omniglot(
-        data=config.data,
-        source=config.source or None,
-        data_dir=config.data_dir or None,
-        resize=config.resize,
-    )
-
-
 EXPERIMENT = Experiment(
     name='omniglot',
     recipe=RECIPE,
-    load=_load_for_omniglot,
+    load=lambda config: load_omniglot(
+        data=config.data, source=config.source, data_dir=config.data_dir, resize=config.resize
+    ),
     stand_in_episodes=1000,
 )
 

@@ -8,25 +8,28 @@ A run lies in <runs>/<data set>/<flags>/seed<n>, so tables share runs and an int
 Markdown, JSON and, for three tables, a chart are written to <runs>. What follows -- is passed on to every command.
 """
 
+import dataclasses
 import json
 import shlex
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import flags
-
 from experiments import cub, miniimagenet, omniglot
-from experiments.reporting.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
+from experiments.publishing.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
+from experiments.publishing.records import read_record
 from experiments.reporting.paper import TABLES
-from experiments.reporting.records import read_record
-from experiments.running.config import ConfigError
-from experiments.running.flags import start_with_flags
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.trials import check_trial, execute_trial, trial
 from protojax.files import write_whole
 
 EXPERIMENTS = {program.EXPERIMENT.name: program.EXPERIMENT for program in (omniglot, miniimagenet, cub)}
 PASSED_ON = ('data', 'source', 'data_dir', 'episodes')
+
+
+def _passed_on(name):
+    return option('', f'Passed on to every row: --{name} of the experiments.', group=MAIN)
 
 
 class TableOptions(NamedTuple):
@@ -75,7 +78,7 @@ def write_table(name, options):
     return text
 
 
-def run_tables(name, options):
+def make_table(name, options):
     """Run what is missing of a table, and write the table after each run -> exit code."""
     everything = [one for row in TABLES[name].rows for one in _trials_of_table_row(TABLES[name], row, options)]
     missing = [one for one in everything if _result_for_table(one) is None]
@@ -100,46 +103,39 @@ def _listing_of_tables(names, options):
             yield from (shlex.join(one.command) for one in _trials_of_table_row(TABLES[name], row, options))
 
 
-def _table_options_from_flags(arguments):
-    """The options of the command line; arguments are what follows --."""
-    values = flags.FLAGS
-    extra = {name: getattr(values, name) for name in PASSED_ON if getattr(values, name) is not None}
+@dataclasses.dataclass(frozen=True)
+class TablesConfig(CommandConfig):
+    table: str = option('', 'Which table to make.', group=MAIN, choices=('', *TABLES))
+    list: bool = option(False, 'Only print the commands, of one table or of all.', group=MAIN)
+    runs: str = option('runs/tables', 'Folder of the runs and the tables.', group=MAIN)
+    seeds: tuple[int, ...] = option((0, 1, 2), 'Seeds of each row.', group=MAIN)
+    data: str = _passed_on('data')
+    source: str = _passed_on('source')
+    data_dir: str = _passed_on('data_dir')
+    episodes: str = _passed_on('episodes')
+
+
+def table_options(config, arguments):
+    """The options of a TablesConfig; arguments are what follows --."""
+    extra = {name: getattr(config, name) for name in PASSED_ON if getattr(config, name)}
     for argument in arguments:
         name, equals, value = argument.removeprefix('--').partition('=')
         if not argument.startswith('--') or not equals:
             raise ConfigError(f'{argument!r} is not of the form --flag=value')
         extra[name] = value
-    if not all(seed.isdecimal() for seed in values.seeds):
-        raise ConfigError(f'--seeds={",".join(values.seeds)} must be whole numbers with commas between')
-    return TableOptions(values.runs, tuple(map(int, values.seeds)), extra)
+    return TableOptions(config.runs, config.seeds, extra)
 
 
-def _main(argv):
-    """Exit code 0, or a one-line error and another code."""
-    chosen = flags.FLAGS.table
-    try:
-        options = _table_options_from_flags(argv[1:])
-        if flags.FLAGS.list:
-            print('\n'.join(_listing_of_tables([chosen] if chosen else TABLES, options)))
-            return 0
-        if not chosen:
-            raise ConfigError(f'choose a table: --table={"|".join(TABLES)}, or --list')
-        return run_tables(chosen, options)
-    except ConfigError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
-
-
-def _define_table_flags():
-    own = {'module_name': sys.argv[0]}  # so that --help lists the flag
-    flags.DEFINE_enum('table', None, list(TABLES), 'Which table to make.', **own)
-    flags.DEFINE_boolean('list', False, 'Only print the commands, of one table or of all.', **own)
-    flags.DEFINE_string('runs', 'runs/tables', 'Folder of the runs and the tables.', **own)
-    flags.DEFINE_list('seeds', ['0', '1', '2'], 'Seeds of each row.', **own)
-    for name in PASSED_ON:
-        flags.DEFINE_string(name, None, f'Passed on to every row: --{name} of the experiments.', **own)
+def run_tables(config, arguments):
+    """Make a table, or list them all."""
+    options = table_options(config, arguments)
+    if config.list:
+        print('\n'.join(_listing_of_tables([config.table] if config.table else TABLES, options)))
+    elif not config.table:
+        raise ConfigError(f'choose a table: --table={"|".join(TABLES)}, or --list')
+    elif code := make_table(config.table, options):
+        sys.exit(code)
 
 
 if __name__ == '__main__':
-    _define_table_flags()
-    start_with_flags(_main)
+    launch_command(TablesConfig(), run_tables, arguments=True)

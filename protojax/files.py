@@ -15,6 +15,11 @@ KEY = 'protojax'  # of the description, among a safetensors file's metadata
 LONGEST_HEADER = 1 << 23  # bytes; to parse them takes many times as much memory
 
 
+def cache_folder(name: str) -> pathlib.Path:
+    """Where protojax keeps things of a kind in the user's cache."""
+    return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache') / 'protojax' / name
+
+
 def open_file(path: str | os.PathLike) -> BinaryIO:
     """An ordinary file to read from. Pipes and devices, which may have no end, raise ValueError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its other end

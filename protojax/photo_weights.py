@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from protojax.datasets.formats.torch_legacy import read_torch_legacy
 from protojax.encoders.photos import EfficientNetLite, photo_params_from_torch
-from protojax.errors import WeightsError
+from protojax.errors import WeightsError, first_line
 
 
 class _PackagedWeights(NamedTuple):
@@ -53,7 +53,7 @@ def load_photo_weights(name: str) -> tuple[EfficientNetLite, Any, dict]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise WeightsError(f'{path} cannot be read ({error}); install {packaged.package} again') from error
+        raise WeightsError(f'{path} cannot be read ({first_line(error)}); install {packaged.package} again') from error
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
         raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
     params = photo_params_from_torch(packaged.encoder, read_torch_legacy(data, path))

@@ -15,6 +15,8 @@ from jax import lax
 from protojax.devices import AXIS, share_of_device
 from protojax.episodes import Dataset, GatheredEpisode
 
+STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
+
 
 class TrainState(NamedTuple):
     """Everything that changes during training. The step also names the episode, so no random key is kept."""

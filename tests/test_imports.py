@@ -36,11 +36,12 @@ LAYERS = [
         'protojax.datasets.cub',
     ],
     ['protojax'],
-    ['experiments.compared'],
-    ['experiments.running.config', 'experiments.running.hardware', 'experiments.running.workdir_files'],
-    ['experiments.reporting'],
+    ['experiments.compared', 'experiments.reporting'],
     ['experiments.running'],
-    ['experiments'],  # the commands
+    ['experiments.publishing'],
+    ['experiments.page', 'experiments.benchmark', 'experiments.faults', 'experiments.fuzzing'],
+    ['experiments.omniglot', 'experiments.miniimagenet', 'experiments.cub', 'experiments.folder'],
+    ['experiments'],  # the other commands
 ]
 
 

@@ -14,11 +14,9 @@ is `experiments.benchmark.report.report_for_readme` of the file. PyTorch takes p
 (pip install 'protojax[benchmark]').
 """
 
+import dataclasses
 import json
-import sys
 from pathlib import Path
-
-from absl import flags
 
 from experiments.benchmark.measuring import measure
 from experiments.benchmark.plan import MATMUL_SIZE, QUICK, QUICK_ROUNDS, ROUNDS, SECONDS, plan_matmuls, plan_sections
@@ -30,10 +28,42 @@ from experiments.benchmark.report import (
     section_report,
     section_summary,
 )
-from experiments.running.flags import start_with_flags
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from protojax.files import write_whole
 
 
-def run_benchmark(sections, yardsticks, output, *, rounds, seconds, code=None):
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig(CommandConfig):
+    quick: bool = option(False, f'Only {" and ".join(QUICK)}, in {QUICK_ROUNDS} rounds: three minutes.', group=MAIN)
+    sections: str = option(
+        '', f'Sections to measure, with commas between (default: all): {", ".join(plan_sections())}.', group=MAIN
+    )
+    rounds: int = option(0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', group=MAIN, minimum=0)
+    output: str = option('benchmark.json', 'File for all figures; sections that it holds stay in it.', group=MAIN)
+    baseline: str = option('', 'Root of another copy of protojax, to be measured as a contender.', group=MAIN)
+
+
+def run_benchmark(config):
+    """Measure the sections that a config names."""
+    known, output = plan_sections(config.baseline or None), Path(config.output)
+    names = config.sections.split(',') if config.sections else QUICK if config.quick else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f'there is no section {unknown[0]!r}; choose --sections of {",".join(known)}')
+    if config.baseline and not (Path(config.baseline) / 'experiments' / 'benchmark').is_dir():
+        raise ConfigError(f'--baseline={config.baseline} holds no copy of protojax; give its root')
+    try:
+        output.touch()  # before minutes are spent
+    except OSError as error:
+        raise ConfigError(f'cannot write --output={output}: {error.strerror}; choose another') from error
+    rounds = config.rounds or (QUICK_ROUNDS if config.quick else ROUNDS)
+    if config.quick:
+        print(f'Quick: {rounds} rounds of {", ".join(names)} alone.\n')
+    chosen, code = [known[name] for name in names], reported_code(config.baseline)
+    measure_sections(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
+
+
+def measure_sections(sections, yardsticks, output, *, rounds, seconds, code=None):
     """Measure some sections, print their tables and write all figures -> the figures.
 
     What has been measured is written after each section, with `code`, which names what was measured. Other sections
@@ -47,46 +77,10 @@ def run_benchmark(sections, yardsticks, output, *, rounds, seconds, code=None):
         found = section_summary(section, yardsticks, *measure(section, yardsticks, rounds=rounds, seconds=seconds))
         others = [other for other in figures['sections'] if other['section'] != section.name]
         figures['sections'] = [*others, found | (code or {})]
-        output.write_text(json.dumps(figures, indent=2) + '\n')
+        write_whole(output, json.dumps(figures, indent=2) + '\n')
         print(section_report(found), flush=True)
     return figures
 
 
-def _main(argv):
-    """Exit code 0, or a one-line error and another code."""
-    values = flags.FLAGS
-    known = plan_sections(values.baseline or None)
-    names = values.sections or (QUICK if values.quick else list(known))
-    unknown = [*argv[1:], *(name for name in names if name not in known)]
-    output = Path(values.output)
-    if unknown:
-        print(f'error: there is no section {unknown[0]!r}; choose --sections of {",".join(known)}', file=sys.stderr)
-        return 1
-    if values.baseline and not (Path(values.baseline) / 'experiments' / 'benchmark').is_dir():
-        print(f'error: --baseline={values.baseline} holds no copy of protojax; give its root', file=sys.stderr)
-        return 1
-    try:
-        output.touch()  # before minutes are spent
-    except OSError as error:
-        print(f'error: cannot write --output={output}: {error.strerror}; choose another', file=sys.stderr)
-        return 1
-    rounds = values.rounds or (QUICK_ROUNDS if values.quick else ROUNDS)
-    if values.quick:
-        print(f'Quick: {rounds} rounds of {", ".join(names)} alone.\n')
-    chosen, code = [known[name] for name in names], reported_code(values.baseline)
-    run_benchmark(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
-    return 0
-
-
-def _define_benchmark_flags():
-    sections, quick = ', '.join(plan_sections()), ' and '.join(QUICK)
-    flags.DEFINE_boolean('quick', False, f'Only {quick}, in {QUICK_ROUNDS} rounds: three minutes.')
-    flags.DEFINE_list('sections', [], f'Sections to measure, with commas between (default: all): {sections}.')
-    flags.DEFINE_integer('rounds', 0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', 0)
-    flags.DEFINE_string('output', 'benchmark.json', 'File for all figures; sections that it holds stay in it.')
-    flags.DEFINE_string('baseline', '', 'Root of another copy of protojax, to be measured as a contender.')
-
-
 if __name__ == '__main__':
-    _define_benchmark_flags()
-    start_with_flags(_main)
+    launch_command(BenchmarkConfig(), run_benchmark)

@@ -21,9 +21,7 @@ from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
 from protojax.hosted import hosted_episodes
 from protojax.tasks import few_shot_task
-from protojax.training import create_state, train_step
-
-STEPS_AHEAD = 8  # dispatched before the host waits, as in the experiments
+from protojax.training import STEPS_AHEAD, create_state, train_step
 
 
 def training_contender(workload, *, kernels, dtype='float32', placement='device'):

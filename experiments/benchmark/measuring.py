@@ -3,11 +3,11 @@
 import contextlib
 import importlib.util
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
 from experiments.benchmark.workers import Worker, WorkerError
+from experiments.running.progress import show_above_progress
 
 PAUSE = 0.05  # seconds before a turn, in which the threads of the last one fall asleep
 TRACED_STEPS = 16
@@ -42,7 +42,7 @@ def measure(section, yardsticks, *, rounds, seconds):
     runners, left_out = {}, {}
     for entry in (*section.entries, *yardsticks):
         name = entry.contender.name
-        _say(f'{section.name}: starting {name}')
+        show_above_progress(f'{section.name}: starting {name}')
         with _leaving_out(name, left_out):
             runners[name] = _MeasuredRunner(entry.contender, seconds, section.fits_memory)
     for number in range(1, rounds + 1):
@@ -51,7 +51,7 @@ def measure(section, yardsticks, *, rounds, seconds):
                 with _leaving_out(name, left_out):
                     runner.take_turn()
         best = ', '.join(f'{name} {min(runner.turns):.4f} s' for name, runner in runners.items() if runner.turns)
-        _say(f'{section.name}: round {number} of {rounds}, best so far: {best}')
+        show_above_progress(f'{section.name}: round {number} of {rounds}, best so far: {best}')
     found = {}
     for name, runner in runners.items():
         runner.stop()
@@ -67,7 +67,7 @@ def _leaving_out(name, left_out):
         yield
     except WorkerError as error:
         left_out[name] = str(error)
-        _say(f'{name} is left out: {error}')
+        show_above_progress(f'{name} is left out: {error}')
 
 
 class _MeasuredRunner:
@@ -108,14 +108,14 @@ def _measure_trace(section):
     """Share of the time in which no step was at work, where the section asks for it."""
     if section.traced is None:
         return None
-    _say(f'{section.name}: tracing')
+    show_above_progress(f'{section.name}: tracing')
     try:
         worker = Worker(section.traced)
         worker.run(1)
         idle = worker.run(TRACED_STEPS).value
         worker.stop()
     except WorkerError as error:
-        _say(f'{section.name}: no trace: {error}')
+        show_above_progress(f'{section.name}: no trace: {error}')
         return None
     return idle
 
@@ -124,7 +124,3 @@ def _require(contender):
     """Raise where a contender's library is not installed."""
     if contender.module == 'torch_contenders' and importlib.util.find_spec('torch') is None:
         raise WorkerError("PyTorch is not installed; pip install 'protojax[benchmark]'")
-
-
-def _say(line):
-    print(line, file=sys.stderr, flush=True)

@@ -82,7 +82,9 @@ def section_report(figures):
     swing, load = figures['matmul_swing'], figures['load']
     lines += ['', f'GFLOP/s of the machine: {rates}; between rounds they fell by up to {swing:.0%}; load {load:.1f}.']
     if swing > MOST_SWING:
-        lines.append(f'No ratios: a machine whose speed changes by more than {MOST_SWING:.0%} says nothing about them.')
+        lines.append(
+            f'No ratios: the speed of the machine changed by more than {100 * MOST_SWING:.0f} % between rounds.'
+        )
     if figures['idle_share'] is not None:
         lines.append(f'In {figures["idle_share"]:.2%} of the time of the loop, between two steps, no step was at work.')
     lines += [f'Left out: {name} ({reason}).' for name, reason in figures['left_out'].items()]

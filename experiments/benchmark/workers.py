@@ -37,7 +37,7 @@ class Worker:
         self._answer()
 
     def run(self, steps):
-        """Run some steps -> Turn."""
+        """Run some steps -> _WorkerTurn."""
         with contextlib.suppress(OSError):  # if it has ended, its answer tells
             self._pipe.send(steps)
         return self._answer()

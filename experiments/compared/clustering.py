@@ -31,8 +31,9 @@ class Clustered(nn.Module):
     clusters: int
     mean: Sequence[float] = (0.0,)  # of the features, taken away
     scale: float = 1.0  # of what is left, divided by
+    attribute_mean: Sequence[float] = (0.0,)  # of the attributes, taken away before scores are computed
     momentum: float = 0.9  # of the centres' old values
-    settings: ClassVar[tuple[str, ...]] = ('dimensions', 'clusters', 'mean', 'scale')
+    settings: ClassVar[tuple[str, ...]] = ('dimensions', 'clusters', 'mean', 'scale', 'attribute_mean')
 
     @nn.compact
     def __call__(self, x, *, train=False, axis_name=None):
@@ -62,15 +63,14 @@ def clustering_task(
     classes: int,
     *,
     batch: int,
-    dimensions: int = 1024,
+    dimensions: int,
     clusters: int = 100,
     weight: float = 1e-3,
-    attribute_mean: Sequence[float] = (0.0,),
     **scaling,
 ) -> Task:
     """Learning from batches of that size; `classes` is how many a training set may have at most."""
     encoder = Clustered(dimensions, clusters, **scaling)
-    center = jnp.asarray(attribute_mean, jnp.float32)[None]
+    center = jnp.asarray(encoder.attribute_mean, jnp.float32)[None]
 
     def init_classifier(key, size):
         keys, start = jax.random.split(key), nn.initializers.lecun_normal()

@@ -27,7 +27,8 @@ class Compatibility(nn.Module):
 
     attributes: int
     mean: Sequence[float] = (0.0,)  # of the features, taken away before they are scaled
-    settings: ClassVar[tuple[str, ...]] = ('attributes', 'mean')
+    attribute_mean: Sequence[float] = (0.0,)  # of the attributes, taken away before scores are computed
+    settings: ClassVar[tuple[str, ...]] = ('attributes', 'mean', 'attribute_mean')
 
     @nn.compact
     def __call__(self, x, *, train=False, axis_name=None):
@@ -46,7 +47,7 @@ def compatibility_task(
     attribute_mean: Sequence[float] = (0.0,),
 ) -> Task:
     """ALE or SJE, as `losses` says, with so many samples in each update."""
-    encoder = Compatibility(attributes, mean=tuple(mean))
+    encoder = Compatibility(attributes, mean=tuple(mean), attribute_mean=tuple(attribute_mean))
     center = jnp.asarray(attribute_mean, jnp.float32)[None]
 
     def classify(params, episode):

@@ -10,7 +10,7 @@ def compare_workdirs(expected: pathlib.Path, found: pathlib.Path) -> list[str]:
     """What is not the same in two workdirs of finished runs: names of files and stages."""
     files = [name for name in FILES if _compare_files(expected / name, found / name)]
     stages = [stage for stage in ('search', 'train') if _last_digest(expected / stage) != _last_digest(found / stage)]
-    return [f'{found}: {name} is not as after a run in peace' for name in files + stages]
+    return [f'{found}: {name} is not as after a run without interruption' for name in files + stages]
 
 
 def _compare_files(expected, found):

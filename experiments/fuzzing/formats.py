@@ -1,6 +1,6 @@
 """Every format that is read, with whole files to begin with, the mutations that suit it, and its reader.
 
-Another format is one more row of FORMATS, and its name in experiments.fuzz. All of it runs in a folder that is removed
+Another format is one more row of FORMATS. All of it runs in a folder that is removed
 in the end.
 """
 
@@ -44,6 +44,7 @@ from experiments.fuzzing.seeds import (
 )
 from experiments.running import workdir
 from experiments.running.config import ZeroShotConfig
+from experiments.running.identity import config_to_json
 from protojax import checkpoints, class_files, files, images, pretrained
 from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.pictures import read_picture
@@ -264,7 +265,7 @@ def _resealed_record(rng, data):
 
 def _workdir_files():
     line = '{"stage": "train", "episode": 4, "split": "train", "loss": 0.5}\n'
-    config = json.dumps({**workdir.config_to_json(ZeroShotConfig()), 'dataset': 'birds'}, indent=2)
+    config = json.dumps({**config_to_json(ZeroShotConfig()), 'dataset': 'birds'}, indent=2)
     return _bundled({'config.json': config, 'metrics.jsonl': line * 3, 'timing.json': '{"seconds": 1.5}'})
 
 

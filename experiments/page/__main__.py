@@ -14,8 +14,8 @@ import webbrowser
 from experiments.page.alphabets import alphabets
 from experiments.page.answers import ready_to_answer
 from experiments.page.server import ServedLater, Server, file_leading_to_server
-from experiments.running.command import CommandConfig, launch_command
-from experiments.running.config import MAIN, ConfigError, option
+from experiments.running.command import launch_command
+from experiments.running.config import MAIN, CompilingConfig, ConfigError, option
 from experiments.running.own_images import load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.errors import first_line
@@ -23,7 +23,7 @@ from protojax.photo_weights import photo_weights_installed
 
 
 @dataclasses.dataclass(frozen=True)
-class PageConfig(CommandConfig):
+class PageConfig(CompilingConfig):
     weights: str = option(
         'omniglot-60way-1shot', 'Encoder of drawings: a name, or the weights.safetensors of a run.', group=MAIN
     )

@@ -47,7 +47,7 @@ class ServedLater:
 class Server(http.server.ThreadingHTTPServer):
     """The page, the encoders behind it and the alphabets to fill it with.
 
-    models: name -> Future of a Model, or ServedLater; alphabets: Future of a dictionary of alphabets.
+    models: name -> Future of an AnsweringModel, or ServedLater; alphabets: Future of a dictionary of alphabets.
     """
 
     daemon_threads = True

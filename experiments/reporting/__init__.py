@@ -1,1 +1,1 @@
-"""Results of runs beside the paper's figures."""
+"""What is shown of a run: tables, charts and pictures, beside the paper's figures."""

@@ -74,8 +74,8 @@ def _mark_best_in_picture(axes, lines, name, scale):
 def picture_of_episode(support, support_labels, queries, title):
     """A test episode, a row for each class: its support, then its queries -> Figure.
 
-    support: uint8 [N, H, W, C], support_labels: int [N], queries: Predictions with images. The letter below a query is
-    that of the class it is taken for; a mistake has a thick frame.
+    support: uint8 [N, H, W, C], support_labels: int [N], queries: PicturedQueries with images. The letter below a query
+    is that of the class it is taken for; a mistake has a thick frame.
     """
     rows = range(min(len(queries.names), CLASSES_SHOWN))
     shown = [np.flatnonzero(support_labels == label)[:SUPPORT_SHOWN] for label in rows]
@@ -108,7 +108,7 @@ def _query_thumbnail(axes, queries, number, left, top):
 
 @styled
 def picture_of_mistakes(found, title):
-    """The pairs of classes that are confused most: Predictions -> Figure.
+    """The pairs of classes that are confused most: PicturedQueries -> Figure.
 
     Each row shows images of a class that were taken for another and images of that other; names alone where there are
     no images.

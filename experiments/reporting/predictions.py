@@ -105,7 +105,7 @@ def prediction_summary_lines(told):
     if not told:
         return []
     lines = [f'accuracy {told["accuracy"]:.1f} % of {told["queries"]} queries, by the nearest class']
-    lines.append(f'called unknown all the same: {told["false_alarms"]:.1f} % of them')
+    lines.append(f'wrongly called unknown: {told["false_alarms"]:.1f} % of them')
     if 'strangers' in told:
         lines[-1] += f', and {told["strangers_found"]:.1f} % of {told["strangers"]} queries of other classes'
     return lines

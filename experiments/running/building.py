@@ -1,4 +1,4 @@
-"""From a config and its data to a task of protojax: what the names that flags take stand for."""
+"""From a config and its data to a task of protojax."""
 
 import dataclasses
 from functools import partial
@@ -15,31 +15,16 @@ from experiments.compared.joint_embedding import joint_embedding_task
 from experiments.compared.metalstm import metalstm_task
 from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
-from experiments.reporting.results import results_origin
+from experiments.running.choices import DISTANCES, ENCODERS
 from experiments.running.config import PRETRAINING, PRETRAINING_BATCH, ConfigError
-from protojax import classifiers, distances
+from experiments.running.results import results_origin
+from protojax import classifiers
 from protojax.augmentation import flip, jitter, mirror, shift
-from protojax.encoders import Conv4, LinearMap, ResNet12
+from protojax.encoders import LinearMap
 from protojax.pretrained import load_pretrained
 from protojax.tasks import few_shot_task, zero_shot_task
 
-ENCODERS = {
-    'conv4': lambda config: Conv4(
-        kernel_init=config.kernel_init,
-        scale_init=config.scale_init,
-        last_scale=config.last_scale,
-        kernels=config.kernels == 'auto',
-    ),
-    'resnet12': lambda config: ResNet12(),
-    'resnet12-wide': lambda config: ResNet12(widths=(64, 160, 320, 640)),
-}
 METHOD = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # flags that weights are used with
-DISTANCES = {
-    'euclidean': distances.squared_euclidean,
-    'unsquared': distances.euclidean,
-    'cosine': distances.cosine,
-    'mahalanobis': distances.learned_mahalanobis(),
-}
 
 
 def build_few_shot_task(config, data, encoder=None):

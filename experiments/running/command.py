@@ -1,34 +1,14 @@
 """Commands that are no experiments: a flag for each field of a dataclass, and errors in one line."""
 
-import dataclasses
 import signal
 import sys
-from typing import ClassVar
 
-from experiments.running.config import MACHINE, ConfigError, check_config_options, option
+from experiments.running.config import ConfigError
 from experiments.running.flags import config_from_flags, define_flags, flags_help, message_with_flags, start_with_flags
 from experiments.running.startup import set_compilation_cache, start_logging
 from protojax.errors import DataError, WeightsError, first_line
 
 ERRORS = (ConfigError, DataError, WeightsError)
-
-
-@dataclasses.dataclass(frozen=True)
-class CommandConfig:
-    """What all commands share."""
-
-    variants: ClassVar[dict] = {}
-
-    compilation_cache: str = option(
-        'auto', 'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).', group=MACHINE
-    )
-
-    def __post_init__(self):
-        check_config_options(self)
-
-    def resolved(self):
-        """The config with every value filled in that depends on others."""
-        return self
 
 
 def launch_command(defaults, run, *, arguments=False):

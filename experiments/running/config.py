@@ -3,7 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from protojax.encoders import Conv4
+from experiments.running.choices import DISTANCES, ENCODERS, OPTIMIZERS
+from experiments.running.identity import config_text
+from protojax.encoders import Conv4, LinearMap
+from protojax.encoders.conv4 import KERNEL_INITS, SCALE_INITS
 
 # Groups of flags, in the order in which --help shows them.
 MAIN, MODEL, TRAINING, STOPPING = 'The flags that matter most', 'Model', 'Training', 'Validation and stopping'
@@ -29,37 +32,59 @@ def option(default, help, *, group, minimum=None, choices=None, identity=True):
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def config_value_text(value):
-    return ','.join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def config_text(values):
-    """Values as the flags of a command: {name: value} -> text."""
-    return ' '.join(f'--{name}={config_value_text(value)}' for name, value in values.items())
-
-
-def check_config_options(config):
-    """Raise where a field has another value than its option takes."""
-    for field in dataclasses.fields(config):
-        value, allowed = getattr(config, field.name), field.metadata
-        if allowed['minimum'] is not None and value < allowed['minimum']:
-            raise ConfigError(f'--{field.name}={value} is too small; the least is {allowed["minimum"]}')
-        if allowed['choices'] is not None and value not in allowed['choices']:
-            raise ConfigError(f'--{field.name}={value} is unknown; choose {" or ".join(allowed["choices"])}')
-
-
-def _check_unused(config, unused):
-    """Raise where a flag that the model has no use for is given: {name: its usual value}."""
-    for name, value in unused.items():
-        if getattr(config, name) != value:
-            raise ConfigError(f'--{name}={getattr(config, name)} is not for --model={config.model}; leave it out')
+def _check_unused(config, *names):
+    """Raise where a flag that the model has no use for has another value than its default."""
+    for name in names:
+        value = getattr(config, name)
+        if value != getattr(type(config), name):
+            raise ConfigError(f'{config_text({name: value})} is not for --model={config.model}; leave it out')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """What all experiments share."""
+class CommandConfig:
+    """What all programs share."""
 
     variants: ClassVar[dict] = {}  # name of another recipe or model than the paper's -> the values that it changes
+
+    @property
+    def idle(self):
+        """Flags that would do nothing: {name: the model or encoder that has no use for it}."""
+        return {}
+
+    def resolved(self):
+        """The config with every value filled in that depends on others."""
+        return self
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, allowed = getattr(self, field.name), field.metadata
+            if allowed['minimum'] is not None and value < allowed['minimum']:
+                raise ConfigError(f'--{field.name}={value} is too small; the least is {allowed["minimum"]}')
+            if allowed['choices'] is not None and value not in allowed['choices']:
+                raise ConfigError(f'--{field.name}={value} is unknown; choose {" or ".join(allowed["choices"])}')
+
+
+@dataclasses.dataclass(frozen=True)
+class CompilingConfig(CommandConfig):
+    """What programs share that compile functions of JAX."""
+
+    compilation_cache: str = option(
+        'auto',
+        'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).',
+        group=MACHINE,
+        identity=False,
+    )
+
+
+def same_option(config, name):
+    """A field like that of another config."""
+    field = config.__dataclass_fields__[name]
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(CompilingConfig):
+    """What all experiments share."""
 
     way: int = option(60, 'Classes per training episode (N_C).', group=MAIN, minimum=2)
     episodes: int = option(
@@ -87,7 +112,6 @@ class Config:
         identity=False,
     )
     seed: int = option(0, 'Determines all random numbers of the run.', group=MAIN, minimum=0)
-    evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', group=MAIN, identity=False)
     weights: str = option(
         '',
         'Only evaluate these weights: a name that comes with protojax, or the weights.safetensors of a run.',
@@ -102,7 +126,7 @@ class Config:
         'adam',
         'adam, as in the paper; sgd, plain gradient descent; or momentum, which is sgd with Nesterov momentum of 0.9.',
         group=TRAINING,
-        choices=('adam', 'sgd', 'momentum'),
+        choices=tuple(OPTIMIZERS),
     )
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', group=TRAINING)
     clip_norm: float = option(
@@ -138,8 +162,7 @@ class Config:
     retrain: bool = option(
         True,
         'Train the final model from scratch on the classes of train and validation, for as long as --episodes or the '
-        'validation loss says (with --pretrain: from the pretrained encoder, which has seen the training classes '
-        'alone). Otherwise the final model is the one with the lowest validation loss.',
+        'validation loss says. Otherwise the final model is the one with the lowest validation loss.',
         group=STOPPING,
     )
     retrain_length: str = option(
@@ -156,9 +179,7 @@ class Config:
         group=EVALUATION,
         choices=('test', 'validation'),
     )
-    test_episodes: int = option(
-        1000, 'Episodes per cell of the final table.', group=EVALUATION, minimum=1, identity=False
-    )
+    evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', group=EVALUATION, identity=False)
     log_every: int = option(100, 'Episodes between lines of metrics.', group=RUN, minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', group=RUN, minimum=1, identity=False)
     pictures: str = option(
@@ -179,24 +200,6 @@ class Config:
         choices=('auto', 'device', 'host'),
         identity=False,
     )
-    precision: str = option(
-        'float32',
-        "Type of the encoder's activations; everything else stays float32.",
-        group=MACHINE,
-        choices=('float32', 'bfloat16'),
-    )
-    kernels: str = option(
-        'auto',
-        'C++ kernels for the encoder on CPU: "auto" where a compiler is found, or "off".',
-        group=MACHINE,
-        choices=('auto', 'off'),
-    )
-    compilation_cache: str = option(
-        'auto',
-        'Folder of compiled programs ("auto": ~/.cache/protojax/xla; "off": none).',
-        group=MACHINE,
-        identity=False,
-    )
     coordinator_address: str = option(
         '', 'host:port of process 0 in a job of several processes.', group=MACHINE, identity=False
     )
@@ -210,12 +213,8 @@ class Config:
         """Items of each class in a training episode."""
         return self.query
 
-    def resolved(self):
-        """The config with every value filled in that depends on others."""
-        return self
-
     def __post_init__(self):
-        check_config_options(self)
+        super().__post_init__()
         if self.learning_rate <= 0:
             raise ConfigError(f'--learning_rate={self.learning_rate} must be above 0')
         if not 0 <= self.average_decay < 1:
@@ -255,13 +254,25 @@ class FewShotConfig(Config):
 
     variants: ClassVar[dict] = MODELS
 
+    precision: str = option(
+        'float32',
+        "Type of the encoder's activations; everything else stays float32.",
+        group=MACHINE,
+        choices=('float32', 'bfloat16'),
+    )
+    kernels: str = option(
+        'auto',
+        'C++ kernels for the encoder on CPU: "auto" where a compiler is found, or "off".',
+        group=MACHINE,
+        choices=('auto', 'off'),
+    )
     shot: int = option(1, 'Support examples per class in a training episode (N_S).', group=MAIN, minimum=1)
     encoder: str = option(
         'conv4',
         'conv4: four blocks with 64 filters, as in the paper; resnet12 and resnet12-wide: residual networks with up '
         'to 512 and 640 filters.',
         group=MODEL,
-        choices=('conv4', 'resnet12', 'resnet12-wide'),
+        choices=tuple(ENCODERS),
     )
     model: str = option(
         'prototypical',
@@ -289,7 +300,7 @@ class FewShotConfig(Config):
         'learns one matrix for all classes; diagonal estimates a variance per class and dimension, drawn towards one '
         'that is learned (our reading of one sentence of section 5, which says that it gained nothing).',
         group=MODEL,
-        choices=('euclidean', 'unsquared', 'cosine', 'mahalanobis', 'diagonal'),
+        choices=(*DISTANCES, 'diagonal'),
     )
     temperature: float = option(1.0, 'Divides all distances. Paper: 1, also for cosine.', group=MODEL)
     prototypes_per_class: int = option(
@@ -306,13 +317,13 @@ class FewShotConfig(Config):
         Conv4.kernel_init,
         "Initial convolutions of conv4: uniform in +-1 / sqrt(fan-in), PyTorch's default, or by He's rule.",
         group=MODEL,
-        choices=('uniform', 'he_normal'),
+        choices=tuple(KERNEL_INITS),
     )
     scale_init: str = option(
         Conv4.scale_init,
         "Initial batch-norm scales of conv4: uniform in [0, 1], PyTorch's default when the paper was written, or 1.",
         group=MODEL,
-        choices=('uniform', 'ones'),
+        choices=tuple(SCALE_INITS),
     )
     last_scale: float = option(
         Conv4.last_scale,
@@ -350,12 +361,17 @@ class FewShotConfig(Config):
         0,
         'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
         f'for so many batches of {PRETRAINING_BATCH} images, with {config_text(PRETRAINING)} and the same '
-        'augmentations (--flip, --shift and others). Paper: 0.',
+        'augmentations (--flip, --shift and others). --retrain begins with this encoder too. Paper: 0.',
         group=TRAINING,
         minimum=0,
     )
-    test_way: tuple = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
-    test_shot: tuple = option((1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION)
+    test_way: tuple[int, ...] = option((5, 20), 'Classes per test episode, one column each.', group=EVALUATION)
+    test_shot: tuple[int, ...] = option(
+        (1, 5), 'Support examples per class in test episodes, one column each.', group=EVALUATION
+    )
+    test_episodes: int = option(
+        1000, 'Episodes per cell of the final table.', group=EVALUATION, minimum=1, identity=False
+    )
     test_query: int = option(
         15, 'Query examples per class in validation and test episodes.', group=EVALUATION, minimum=1
     )
@@ -372,6 +388,13 @@ class FewShotConfig(Config):
     def items_per_class(self):
         return self.shot + self.query
 
+    @property
+    def idle(self):
+        of_conv4 = ('kernel_init', 'scale_init', 'last_scale')
+        if self.model == 'statistician':
+            return dict.fromkeys((*of_conv4, 'pixels', 'precision'), '--model=statistician')
+        return dict.fromkeys(() if self.encoder == 'conv4' else of_conv4, f'--encoder={self.encoder}')
+
     def __post_init__(self):
         super().__post_init__()
         if self.temperature <= 0:
@@ -387,7 +410,8 @@ class FewShotConfig(Config):
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
-            raise ConfigError(f'--test_way={self.test_way} must be 2 or more, --test_shot={self.test_shot} 1 or more')
+            given = config_text({'test_way': self.test_way, 'test_shot': self.test_shot})
+            raise ConfigError(f'{given}: ways must be 2 or more, shots 1 or more')
         if self.prototypes_per_class > self.shot:
             raise ConfigError(f'--prototypes_per_class={self.prototypes_per_class} is more than --shot={self.shot}')
         if self.model == 'matching' and (self.prototypes_per_class > 1 or self.distance == 'diagonal'):
@@ -403,18 +427,16 @@ class FewShotConfig(Config):
 
     def _check_compared(self):
         """Raise where a flag is given that the compared system does not use."""
-        unused = {'temperature': 1.0, 'prototypes_per_class': 1, 'context': 'none', 'embedding': 'shared'}
-        _check_unused(self, {**unused, 'pretrain': 0, **({'finetune': 0} if self.model == 'metalstm' else {})})
+        _check_unused(self, 'temperature', 'prototypes_per_class', 'context', 'embedding', 'pretrain')
+        if self.model == 'metalstm':
+            _check_unused(self, 'finetune')
         if self.model != 'nearest':
-            images = {'mirror': False, 'shift': 0, 'flip': False, 'jitter': 0.0}
-            _check_unused(self, {'encoder': 'conv4', 'distance': 'euclidean', 'sphere': False, **images})
+            _check_unused(self, 'encoder', 'distance', 'sphere', 'mirror', 'shift', 'flip', 'jitter')
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
             raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
         if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:
-            raise ConfigError(
-                f'--model=metalstm has one output per class: --way={self.way}, --validation_way={self.validation_way} '
-                f'and --test_way={self.test_way} must agree'
-            )
+            ways = config_text({name: getattr(self, name) for name in ('way', 'validation_way', 'test_way')})
+            raise ConfigError(f'--model=metalstm has one output per class: {ways} must agree')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -436,7 +458,10 @@ class ZeroShotConfig(Config):
         choices=('euclidean', 'cosine'),
     )
     dimensions: int = option(
-        1024, 'Dimensions of the space that images and attributes are mapped to.', group=MODEL, minimum=1
+        LinearMap.dimensions,
+        'Dimensions of the space that images and attributes are mapped to.',
+        group=MODEL,
+        minimum=1,
     )
     unit_length: bool = option(True, 'Scale prototypes to unit length, as in the paper.', group=MODEL)
     center_inputs: bool = option(
@@ -453,54 +478,8 @@ class ZeroShotConfig(Config):
     def __post_init__(self):
         super().__post_init__()
         if self.model != 'prototypical':
-            _check_unused(self, {'distance': 'euclidean'})
+            _check_unused(self, 'distance')
         if self.model in ('ale', 'sje', 'clustering'):
-            _check_unused(self, {'unit_length': True, 'image_start': 0.0, 'attribute_start': 10.0})
+            _check_unused(self, 'unit_length', 'image_start', 'attribute_start')
         if self.model in ('ale', 'sje'):
-            _check_unused(self, {'dimensions': 1024, 'scale_inputs': True})
-
-
-def configured(recipe, given):
-    """The recipe, or the variants of it that are given by name, with the given values."""
-    variants = [recipe.variants[value] for value in _named_variants(recipe, given).values()]
-    return dataclasses.replace(recipe, **{k: v for values in (*variants, given) for k, v in values.items()}).resolved()
-
-
-def _named_variants(recipe, values):
-    """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
-    return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}
-
-
-def config_to_json(config):
-    """All fields as plain values."""
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(config).items()}
-
-
-def config_identity(config):
-    """The fields that make it another experiment than others, as plain values: without places and the like."""
-    values = config_to_json(config)
-    return {field.name: values[field.name] for field in dataclasses.fields(config) if field.metadata['identity']}
-
-
-def config_changes(recipe, values, beside):
-    """What turns a recipe into the identity of a config, beside these fields: the names and values of others.
-
-    The name of a variant stands for all that it changes.
-    """
-    known = {name: values[name] for name in beside if name in values}
-    variant = _named_variants(recipe, values)
-    usual = config_identity(configured(recipe, {**known, **variant}))
-    return {**variant, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
-
-
-def name_of_config(experiment, recipe, values):
-    """A name for the run of an identity that no run of another one has."""
-    model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
-    others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
-    changed = [f'{name}={config_value_text(value)}' for name, value in others.items()]
-    return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
-
-
-def config_differences(config, saved):
-    """Names and values (saved, now) of the fields that make this another experiment than the saved one."""
-    return {name: (saved.get(name), now) for name, now in config_identity(config).items() if saved.get(name) != now}
+            _check_unused(self, 'dimensions', 'scale_inputs')

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.reporting.results import results_as_flags, results_of_run, results_origin, results_table
 from experiments.reporting.verdict import verdict_lines
 from experiments.running.building import (
     build_few_shot_task,
@@ -23,6 +22,7 @@ from experiments.running.illustrating import illustrate
 from experiments.running.job import connect_job
 from experiments.running.placement import devices_for, placed
 from experiments.running.progress import phase
+from experiments.running.results import results_as_flags, results_of_run, results_origin, results_table
 from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, default_workdir, writing_workdir
 from protojax.checkpoints import Checkpoints

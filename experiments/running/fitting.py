@@ -9,16 +9,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.running.choices import OPTIMIZERS
 from experiments.running.progress import Progress, phase
 from experiments.running.workdir import WorkdirMetrics
 from protojax.checkpoints import Checkpoints
 from protojax.devices import parallelize, place
 from protojax.episodes import Dataset
 from protojax.hosted import hosted_episodes
-from protojax.training import TrainState, create_state, train_step, train_steps
-
-OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
-STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
+from protojax.training import STEPS_AHEAD, TrainState, create_state, train_step, train_steps
 
 
 class _Best(NamedTuple):

@@ -7,9 +7,11 @@ import textwrap
 
 from absl import app, flags
 
-from experiments.running.config import GROUPS, ConfigError, configured
+from experiments.running.config import GROUPS, ConfigError
+from experiments.running.identity import config_text, config_value_text, configured
 from protojax.errors import printable
 
+TEXTS = tuple[str, ...]  # type of a flag that may be given several times; other tuples are numbers with commas between
 # Patterns of absl's errors about flags -> how we say it.
 REWORDED = {
     r"^Unknown command line flag '(.+?)'\.? ?": r'--\1 is unknown',
@@ -58,6 +60,8 @@ def define_flags(recipe, flag_values=flags.FLAGS):
             flags.DEFINE_enum(field.name, value, choices, help, **common)
         elif isinstance(value, bool):
             flags.DEFINE_boolean(field.name, value, help, **common)
+        elif field.type == TEXTS:
+            flags.DEFINE_multi_string(field.name, list(value), help, **common)
         elif isinstance(value, tuple):
             flags.DEFINE_list(field.name, [str(v) for v in value], help, **common)
         else:
@@ -67,15 +71,20 @@ def define_flags(recipe, flag_values=flags.FLAGS):
 
 def config_from_flags(recipe, flag_values=flags.FLAGS):
     """The recipe with the values that were given on the command line."""
-    given = {field.name: flag_values[field.name] for field in dataclasses.fields(recipe)}
+    types = {field.name: field.type for field in dataclasses.fields(recipe)}
+    given = {name: flag_values[name] for name in types}
     values = {name: flag.value for name, flag in given.items() if flag.present}
     for name, value in values.items():
         if isinstance(value, list):
             try:
-                values[name] = tuple(int(v) for v in value)
+                values[name] = tuple(value if types[name] == TEXTS else map(int, value))
             except ValueError as error:
                 raise ConfigError(f'--{name}={",".join(value)} must be whole numbers with commas between') from error
-    return configured(recipe, values)
+    config = configured(recipe, values)
+    for name, user in config.idle.items():
+        if name in values and values[name] != given[name].default:
+            raise ConfigError(f'{config_text({name: values[name]})} is not for {user}; leave it out')
+    return config
 
 
 def parse_flags(recipe, arguments):
@@ -94,6 +103,7 @@ def flags_help(description, recipe):
     lines = [(description or '').strip()]
     for group in GROUPS:
         fields = [field for field in dataclasses.fields(recipe) if field.metadata['group'] == group]
+        fields.sort(key=lambda field: field.name not in ('way', 'shot'))  # these first
         if not fields:
             continue
         lines += [
@@ -106,9 +116,9 @@ def flags_help(description, recipe):
 
 def _flag_lines(field, default):
     """The help of one flag: its name with its values, and below it what it means and its default."""
-    shown = ','.join(map(str, default)) if isinstance(default, tuple) else default
+    shown = config_value_text(default)
     if field.metadata['choices']:
-        yield f'  --{field.name}={"|".join(field.metadata["choices"])}'
+        yield f'  --{field.name}={"|".join(filter(None, field.metadata["choices"]))}'
     elif isinstance(default, bool):
         yield f'  --[no]{field.name}'
         shown = 'yes' if default else 'no'

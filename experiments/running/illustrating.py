@@ -46,7 +46,7 @@ def illustrations(config, task, params, embedded, split, title, workdir):
     )
 
     def predictions(episode):
-        """Of the queries of an episode of places: see every_item."""
+        """Of the queries of an episode of places: see episode_of_every_item."""
         names = tuple(split.names[number] for number in episode.classes)
         images = _illustrated_items(split.items, episode.query) if split.items.dtype == np.uint8 else None
         predicted = _illustrated_classes(task, params, embedded, episode)
@@ -71,7 +71,7 @@ def illustrations(config, task, params, embedded, split, title, workdir):
 
 
 def _illustrated_episode(config, task, embedded, *, way, shot):
-    """The first test episode of a setting, by the places of its items: see every_item."""
+    """The first test episode of a setting, by the places of its items: see episode_of_every_item."""
     places = np.arange(embedded.items.shape[0] * embedded.items.shape[1]).reshape(embedded.items.shape[:2])
     key = jax.random.fold_in(keys_for_evaluating(config)[1], 0)
     dataset = Dataset(places, np.asarray(embedded.counts))

@@ -43,7 +43,7 @@ def ink_of_own_images(group):
 
 
 def find_own_classes(folder, flag):
-    """The images of a folder with a folder for each class, of which there are at least two -> Found."""
+    """The images of a folder with a folder for each class, of which there are at least two -> FoundImages."""
     found = find_own_images(folder, flag)
     if not set(found.classes) - {''}:
         raise ConfigError(f'--{flag}={folder} has no folders with images; make one folder for each class')
@@ -63,7 +63,7 @@ def find_own_classes(folder, flag):
 
 
 def find_own_images(paths, flag):
-    """The images below some paths, with a line about files that are none -> Found."""
+    """The images below some paths, with a line about files that are none -> FoundImages."""
     try:
         found = find_images(paths)
     except DataError as error:
@@ -112,7 +112,7 @@ def load_own_classes(path, weights):
 
 
 def embed_own_files(weights, found, *, label, ink='auto'):
-    """The embeddings of all images that can be read, a few files at a time -> Embedded."""
+    """The embeddings of all images that can be read, a few files at a time -> _EmbeddedOwnImages."""
     form, parts, places, skipped = image_form(weights), [], [], []
     with Progress(label, len(found.paths)) as progress:
         for start in range(0, len(found.paths), AT_ONCE):
@@ -133,7 +133,7 @@ def embed_own_files(weights, found, *, label, ink='auto'):
 
 
 def embed_own_classes(weights, found, *, flag, ink='auto'):
-    """The embeddings of the images of classes, each of which must have one that can be read -> Embedded."""
+    """The embeddings of the images of classes, each of which must have one that can be read -> _EmbeddedOwnImages."""
     embedded = embed_own_files(weights, found, label='support', ink=ink)
     missing = sorted(set(found.classes) - set(embedded.classes))
     if missing:

@@ -13,7 +13,6 @@ from experiments.running.progress import phase
 from experiments.running.workdir import default_workdir
 from protojax.datasets.miniimagenet import load_miniimagenet
 from protojax.datasets.omniglot import load_omniglot
-from protojax.encoders import encode
 from protojax.images import load_images
 from protojax.pretrained import load_pretrained
 
@@ -51,7 +50,7 @@ def shown_classes(config):
 
 def _shown_test_classes(config):
     """The test classes of a data set whose names begin as --classes says -> items, labels, names, title."""
-    common = {'data': config.data, 'source': config.source or None, 'data_dir': config.data_dir or None}
+    common = {'data': config.data, 'source': config.source, 'data_dir': config.data_dir}
     if config.dataset == 'miniimagenet':
         data, beginning = load_miniimagenet(**common), config.classes
     else:
@@ -87,7 +86,7 @@ def shown_birds(config, experiment):
     weights, split = load_pretrained(file), data.test
     if weights.attribute_encoder is None:
         raise ConfigError(f'--weights={file} are of no zero-shot model; give the weights.safetensors of a run on CUB')
-    prototypes, _ = encode(weights.attribute_encoder, weights.classifier, {}, split.attributes)
+    prototypes = np.asarray(weights.embed_attributes(split.attributes))
     items = np.concatenate([own[:count] for own, count in zip(split.items, split.counts, strict=True)])
     labels = np.repeat(np.arange(len(split.names)), split.counts)
-    return DrawnClasses(np.asarray(weights.embed(items)), labels, split.names), np.asarray(prototypes), data.title
+    return DrawnClasses(np.asarray(weights.embed(items)), labels, split.names), prototypes, data.title

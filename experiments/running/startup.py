@@ -1,7 +1,6 @@
 """How every binary begins and ends: flags, devices, caches, and errors in one line."""
 
 import logging as python_logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from experiments.running.progress import show_above_progress
 from experiments.running.workdir import WorkdirError
 from protojax.datasets import sources
 from protojax.errors import CheckpointError, DataError, WeightsError, first_line
+from protojax.files import cache_folder
 
 __all__ = ['Experiment', 'FewShotConfig', 'ZeroShotConfig', 'launch']
 
@@ -89,10 +89,9 @@ def start_logging():
 
 def set_compilation_cache(config):
     """Keep compiled programs between runs, so that the second start is quick."""
-    if config.compilation_cache == 'off':
+    if getattr(config, 'compilation_cache', 'off') == 'off':
         return
-    cache = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
-    folder = cache / 'protojax' / 'xla' if config.compilation_cache == 'auto' else Path(config.compilation_cache)
+    folder = cache_folder('xla') if config.compilation_cache == 'auto' else Path(config.compilation_cache)
     jax.config.update('jax_compilation_cache_dir', str(folder.expanduser()))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
 

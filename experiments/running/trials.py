@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.running.config import ConfigError, config_differences
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
+from experiments.running.identity import config_differences, differences_text
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 
@@ -39,8 +40,7 @@ def check_trial(trial):
     except Exception as error:  # damage takes many forms
         raise ConfigError(f'{path} is damaged ({first_line(error)}); restore it or choose another --runs') from error
     if differing:
-        shown = ', '.join(f'{name} ({was!r} there, {now!r} now)' for name, (was, now) in differing.items())
-        raise ConfigError(f'{trial.workdir} belongs to another configuration: {shown}; choose another --runs')
+        raise ConfigError(f'{trial.workdir} {differences_text(differing)}; choose another --runs')
 
 
 def execute_trial(trial):

@@ -24,8 +24,14 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.running.config import config_differences, config_identity, config_to_json, name_of_config
 from experiments.running.hardware import commit, processor
+from experiments.running.identity import (
+    config_differences,
+    config_identity,
+    config_to_json,
+    differences_text,
+    name_of_config,
+)
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
@@ -123,8 +129,7 @@ class Workdir:
         if saved.get('dataset') != dataset:
             differing['dataset'] = (saved.get('dataset'), dataset)
         if differing:
-            shown = ', '.join(f'{name} ({was!r} there, {is_!r} now)' for name, (was, is_) in differing.items())
-            raise WorkdirError(f'{self.path} belongs to another configuration: {shown}; choose another --workdir')
+            raise WorkdirError(f'{self.path} {differences_text(differing)}; choose another --workdir')
 
 
 class WorkdirMetrics:

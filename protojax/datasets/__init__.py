@@ -23,13 +23,21 @@ class Split(NamedTuple):
         """A split of classes by name, each an array of its items [n, ...], padded to the size of the largest."""
         if len({np.shape(items)[1:] for items in classes.values()}) != 1:
             raise DataError(f'items of different shapes: {sorted({np.shape(v)[1:] for v in classes.values()})}')
-        counts = np.array([len(items) for items in classes.values()], np.int32)
-        first = np.asarray(next(iter(classes.values())))
-        items = np.zeros((len(classes), counts.max(), *first.shape[1:]), first.dtype)
-        for row, own in zip(items, classes.values(), strict=True):
-            row[: len(own)] = own
+        items, counts = padded_classes(list(map(np.asarray, classes.values())))
         known = None if attributes is None else np.stack([attributes[name] for name in classes]).astype(np.float32)
         return cls(items, counts, tuple(classes), known)
+
+
+def padded_classes(classes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Classes as one array, padded to the size of the largest: n x [m, ...] -> [n, max m, ...], int32 [n].
+
+    Empties the list, which frees what is copied: a large data set is not in memory twice.
+    """
+    counts = np.array([len(items) for items in classes], np.int32)
+    padded = np.zeros((len(classes), counts.max(), *classes[0].shape[1:]), classes[0].dtype)
+    for row, count in zip(padded, counts, strict=True):
+        row[:count] = classes.pop(0)
+    return padded, counts
 
 
 class Data(NamedTuple):

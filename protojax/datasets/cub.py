@@ -17,8 +17,7 @@ from protojax.datasets import Data
 from protojax.datasets.formats import reading_format
 from protojax.datasets.preparing import Paths, PreparedBuilder, load_prepared, prepared_or_synthetic
 from protojax.datasets.sources import announce
-from protojax.datasets.sources import cub_forms as cub_sources
-from protojax.datasets.sources.cub_forms import read_cub_form
+from protojax.datasets.sources.cub_forms import CubForm, read_cub_form
 from protojax.datasets.synthetic.birds import birds
 from protojax.errors import DataError, Missing
 
@@ -67,7 +66,7 @@ class CubFeatures(PreparedBuilder):
         self.shape = None
         return {split: self._generate_examples(source, names) for split, names in source.division.items()}
 
-    def _generate_examples(self, source: cub_sources.CubForm, names: list[str]) -> Iterator[tuple[str, dict]]:
+    def _generate_examples(self, source: CubForm, names: list[str]) -> Iterator[tuple[str, dict]]:
         for name in names:
             where = f'{self.source[0]}: class {name!r}'
             with reading_format(where, 'cannot be read'):

@@ -69,7 +69,7 @@ def load_omniglot(
     rotations: every character turned by 0, 90, 180 and 270 degrees is four classes.
     """
     if resize not in FILTERS:
-        raise DataError(f'`resize={resize}` is unknown; choose antialias or nearest')
+        raise DataError(f'`resize={resize}` is unknown; choose {" or ".join(FILTERS)}')
     load_real = functools.partial(_real_omniglot, source, data_dir, resize)
     found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
     return found._replace(**{name: rotated_characters(getattr(found, name)) for name in SPLITS}) if rotations else found
@@ -128,7 +128,7 @@ class OmniglotCharacters(PreparedBuilder):
 
 def _shrink_drawing(files: Files, name: str, resize: str) -> np.ndarray:
     """A drawing, 105x105 with ink = 0 in its file -> uint8 [28, 28] with ink = 255."""
-    contents = files.read(name, LONGEST)
+    contents = files.contents(name, LONGEST)
     drawing = read_picture(contents, files.path / name, size=(105, 105), mode='L', formats=('PNG',))
     return 255 - np.asarray(drawing.resize((28, 28), FILTERS[resize]))
 

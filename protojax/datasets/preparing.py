@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
-from protojax.datasets import Data, Split
+from protojax.datasets import Data, Split, padded_classes
 from protojax.datasets.sources import announce
 from protojax.errors import DataError, Missing, first_line
 
@@ -123,16 +123,11 @@ def _read_prepared(
 
 
 def _stack_prepared(records: list[dict]) -> Split:
-    """Classes by name, padded to the size of the largest: n x {name, items [m, ...]} -> Split. Empties the list."""
+    """Classes by name: n x {name, items [m, ...]} -> Split. Takes the items away from the records."""
     records.sort(key=lambda record: record['name'])
-    counts = np.array([len(record['items']) for record in records], np.int32)
     names = tuple(record['name'].decode() for record in records)
     attributes = np.stack([r['attributes'] for r in records]) if 'attributes' in records[0] else None
-    first = records[0]['items']
-    items = np.zeros((len(records), counts.max(), *first.shape[1:]), first.dtype)
-    for row, count in zip(items, counts, strict=True):
-        row[:count] = records.pop(0)['items']  # freed as it is copied: a large data set is not in memory twice
-    return Split(items, counts, names, attributes)
+    return Split(*padded_classes([record.pop('items') for record in records]), names, attributes)
 
 
 def _prepare(make: Make, source: Paths, folder: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import quick_compiler
 
 from experiments.benchmark import contenders, textbook
-from experiments.benchmark.__main__ import run_benchmark
+from experiments.benchmark.__main__ import measure_sections
 from experiments.benchmark.contenders import contender_dataset, contender_task
 from experiments.benchmark.measuring import Measurement
 from experiments.benchmark.plan import (
@@ -137,7 +137,7 @@ def test_a_run_reports_everything_and_leaves_out_who_fails(tmp_path, capsys, mon
     wrong = PlannedEntry(PlannedContender('wrong', 'workloads', 'no_such_function', ()))
     section = section._replace(entries=(section.entries[0], wrong), fits_memory=False)
     yardsticks = plan_matmuls(64)[:1]
-    run_benchmark([section], yardsticks, tmp_path / 'figures.json', rounds=2, seconds=0.01, code={'commit': 'abc'})
+    measure_sections([section], yardsticks, tmp_path / 'figures.json', rounds=2, seconds=0.01, code={'commit': 'abc'})
     figures = json.loads((tmp_path / 'figures.json').read_text())
     (found,) = figures['sections']
     (row,) = found['rows']

@@ -11,8 +11,9 @@ from PIL import Image
 
 from experiments import cub, figures, miniimagenet
 from experiments.figures import FIGURES, run_figures
-from experiments.reporting.records import record_command
-from experiments.running.config import ConfigError, config_identity
+from experiments.publishing.records import record_command
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_identity
 from experiments.running.shown_classes import shown_birds, shown_classes
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting
@@ -66,7 +67,7 @@ def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monk
     length = {'episodes': 1000}  # of the runs that the page of results shows
     runs = [record(20, 5, **length), record(20, 5, model='matching', distance='cosine', **length), record(5, 5)]
     monkeypatch.setattr(
-        'experiments.reporting.records.published_records', lambda name: runs if name == 'miniimagenet' else []
+        'experiments.publishing.records.published_records', lambda name: runs if name == 'miniimagenet' else []
     )
     bars = FIGURES['distance'](CONFIG)
     ours = [[bar.get_height() for bar in axes.patches if not bar.get_hatch()] for axes in bars.axes]
@@ -80,8 +81,8 @@ def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monk
 
 
 def test_an_installed_package_without_results_draws_the_papers_figures(monkeypatch, tmp_path):
-    monkeypatch.setattr('experiments.reporting.comparison.TEMPLATE', tmp_path / 'page.md')
-    monkeypatch.setattr('experiments.reporting.records.PUBLISHED', tmp_path)
+    monkeypatch.setattr('experiments.publishing.comparison.TEMPLATE', tmp_path / 'page.md')
+    monkeypatch.setattr('experiments.publishing.records.PUBLISHED', tmp_path)
     assert 'protojax' not in [text.get_text() for text in FIGURES['distance'](CONFIG).legends[0].get_texts()]
 
 

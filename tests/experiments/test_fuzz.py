@@ -5,7 +5,6 @@ import collections
 import pytest
 from deadly import formats as deadly_formats
 
-from experiments import fuzz
 from experiments.fuzzing import pool
 from experiments.fuzzing.formats import FORMATS
 from experiments.fuzzing.mutations import mutant
@@ -13,10 +12,6 @@ from experiments.fuzzing.pool import MutantJob
 
 pytestmark = pytest.mark.slow
 MUTANTS = collections.defaultdict(lambda: 150, {'weights': 40, 'checkpoint': 15, 'workdir': 40, 'page': 60})
-
-
-def test_every_format_is_offered():
-    assert sorted(fuzz.FORMATS) == sorted(FORMATS)
 
 
 def test_mutants_of_all_formats(tmp_path):

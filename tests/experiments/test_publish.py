@@ -9,16 +9,13 @@ import sys
 import pytest
 
 from experiments import cub, miniimagenet, omniglot, publish
-from experiments.publish import (
-    KINDS,
-    publish_run,
-    published_page,
-    published_readme,
-)
-from experiments.reporting import records
-from experiments.reporting.records import published_records, record_without_seed
-from experiments.running.config import ConfigError, config_identity, config_to_json, configured
+from experiments.publish import publish_run
+from experiments.publishing import records
+from experiments.publishing.records import published_records, record_without_seed
+from experiments.publishing.results_page import KINDS, published_page, published_readme
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
+from experiments.running.identity import config_identity, config_to_json, configured
 
 PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
 PUBLISHED = [(name, record) for name in PROGRAMS for record in published_records(name)]
@@ -33,7 +30,7 @@ def parsed(command):
 def leave(workdir, program=omniglot, *, accuracy=90.0, columns=('20-way 1-shot',), looks=(), **given):
     """A workdir with what a finished run on real data leaves, that looked at the validation loss at these episodes."""
     made = configured(program.RECIPE, {'data': 'real', **given})
-    titles = {experiment.name: title for title, experiment in publish.EXPERIMENTS.items()}
+    titles = {name: title for title, name in publish.TITLES.items()}
     episodes = getattr(made, 'test_episodes', 1)
     scores = dict.fromkeys(columns, {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': episodes})
     results = {'dataset': titles[program.EXPERIMENT.name], 'synthetic': False, 'seed': made.seed}

@@ -8,13 +8,14 @@ import pytest
 import quick_compiler
 
 from experiments.reporting.paper import TABLES
-from experiments.running.config import ConfigError, config_to_json
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_to_json
 from experiments.tables import (
     TableOptions,
     _result_for_table,
     _trials_of_table,
     _trials_of_table_row,
-    run_tables,
+    make_table,
     write_table,
 )
 
@@ -143,7 +144,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
 
     def run():
         """The seeds that were run, and when the results were written."""
-        assert run_tables('cub', options) == 0
+        assert make_table('cub', options) == 0
         started = [text for text in capfd.readouterr().out.splitlines() if text.startswith('[1/1] python')]
         times = [(trial.workdir / 'results.json').stat().st_mtime_ns for trial in (first, second)]
         return [text.split()[6] for text in started], times
@@ -159,7 +160,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, capfd):
 def test_a_failing_row_ends_the_table_with_its_code(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv('XLA_FLAGS', quick_compiler.flags())
     extra = {'data': 'synthetic', 'way': '1000', 'compilation_cache': 'off', 'pictures': 'off'}
-    assert run_tables('cub', TableOptions(str(tmp_path), (0,), extra)) == 1
+    assert make_table('cub', TableOptions(str(tmp_path), (0,), extra)) == 1
     errors = capfd.readouterr().err
     assert '--way=1000, but there are 100 training classes' in errors and 'ended with code 1' in errors
     assert (

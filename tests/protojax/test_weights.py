@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import protojax
-from experiments.reporting.records import published_records
+from experiments.publishing.records import published_records
 from protojax.datasets.miniimagenet import load_miniimagenet
 from protojax.datasets.omniglot import load_omniglot
 from protojax.datasets.synthetic.handwriting import handwriting

@@ -34,11 +34,7 @@ class Files(NamedTuple):
     path: pathlib.Path
     names: tuple[str, ...]  # sorted, with '/' between parts; hidden files are left out
     size: int  # bytes of the archive, or of all files
-    contents: Callable[[str, int], bytes | memoryview]
-
-    def read(self, name: str, limit: int = LARGEST) -> bytes | memoryview:
-        """Contents of a file; DataError if it is damaged or has more than `limit` bytes."""
-        return self.contents(name, limit)
+    contents: Callable[..., bytes | memoryview]  # of a name; DataError if damaged or longer than a second argument
 
 
 @contextlib.contextmanager
@@ -68,7 +64,7 @@ def _files_of_folder(path: pathlib.Path) -> Files:
     found = (pathlib.Path(at, name) for at, _, here in os.walk(path) for name in here)
     names = _visible_files(path, (file.relative_to(path).as_posix() for file in found))
     size = sum(os.stat(path / name).st_size for name in names if os.path.exists(path / name))
-    return Files(path, names, size, lambda name, limit: read_file(path / name, limit))
+    return Files(path, names, size, lambda name, limit=LARGEST: read_file(path / name, limit))
 
 
 def _check_zip_directory(file) -> None:
@@ -89,7 +85,7 @@ def _files_of_zip(path: pathlib.Path, archive: zipfile.ZipFile) -> Files:
             _check_file_inside(entry.filename)
         Budget(size).spend(sum(entry.file_size for entry in entries))
 
-    def contents(name, limit):
+    def contents(name, limit=LARGEST):
         entry = archive.getinfo(name)
         _check_file_size(f'{path}: {name}', entry.file_size, limit)
         with reading_format(f'{path}: {name}', 'cannot be read'), archive.open(entry) as file:
@@ -109,7 +105,7 @@ def _files_of_tar(path: pathlib.Path) -> Files:
             _check_file_inside(name)
             found['/'.join(part for part in name.split('/') if part != '.')] = contents
 
-    def contents(name, limit):
+    def contents(name, limit=LARGEST):
         _check_file_size(f'{path}: {name}', len(found[name]), limit)
         return found[name]
 

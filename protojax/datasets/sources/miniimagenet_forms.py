@@ -38,7 +38,7 @@ def miniimagenet_form_of_lists(files: Files) -> dict[str, Classes]:
 def _listed_classes(files: Files, name: str, present: frozenset[str]) -> Classes:
     where, beside, images, seen = files.path / name, name[: name.rfind('/') + 1], {}, set()
     with reading_format(where, 'is no list of filename,label'):
-        rows = csv.reader(io.StringIO(str(files.read(name, LONGEST), 'utf-8')), strict=True)
+        rows = csv.reader(io.StringIO(str(files.contents(name, LONGEST), 'utf-8')), strict=True)
         header = next(rows)
         columns = [header.index(column) for column in ('filename', 'label')]
         for row in filter(None, rows):
@@ -71,7 +71,7 @@ def miniimagenet_form_of_arrays(files: Files) -> dict[str, Classes]:
     splits = {}
     for split, name in _split_files(split_in_form_of_arrays, files).items():
         path = files.path / name
-        splits[split] = classes_in_form_of_arrays(read_pickle(files.read(name), path), path, split)
+        splits[split] = classes_in_form_of_arrays(read_pickle(files.contents(name), path), path, split)
     return splits
 
 
@@ -172,6 +172,6 @@ def _decoded(files: Files, names: list[str]) -> np.ndarray:
         Budget(files.size).spend(len(names) * SIZE * SIZE * 3)
     images = np.empty((len(names), SIZE, SIZE, 3), np.uint8)
     for image, name in zip(images, names, strict=True):
-        contents, where = files.read(name, LONGEST), files.path / name
+        contents, where = files.contents(name, LONGEST), files.path / name
         image[:] = read_picture(contents, where, size=(SIZE, SIZE), mode='RGB', formats=('JPEG', 'PNG'))
     return images

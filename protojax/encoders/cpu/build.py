@@ -18,6 +18,8 @@ import jax
 import jaxlib
 from absl import logging
 
+from protojax.files import cache_folder
+
 SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in ('.cc', '.h'))
 FLAGS = ('-O2', '-std=c++17', '-shared', '-fPIC', '-w')
 NATIVE = (('-march=native',), ('-mcpu=native',), ())  # the first that the compiler accepts
@@ -60,8 +62,7 @@ def _compiler():
 
 def _cache_directory():
     """Directory that nobody else can write to: what lies there will be run."""
-    root = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    directory = Path(root) / 'protojax' / 'kernels'
+    directory = cache_folder('kernels')
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if directory.stat().st_uid != os.getuid():

@@ -11,8 +11,8 @@ from experiments.compared import metalstm
 from experiments.compared.statistician import statistician_task
 from experiments.cub import EXPERIMENT, MODELS, RECIPE
 from experiments.running import building, driver
-from experiments.running.config import configured
 from experiments.running.driver import run_experiment
+from experiments.running.identity import configured
 from protojax.datasets.omniglot import SPLITS, rotated_characters
 from protojax.datasets.synthetic.birds import birds
 from protojax.datasets.synthetic.handwriting import handwriting

@@ -64,6 +64,7 @@ def test_the_score_is_bilinear_in_features_and_attributes_of_unit_length():
     items, attributes = RNG.normal(size=(4, 2, 7)), RNG.normal(size=(5, 3)).astype(np.float32)
     queries = task.embed(params, {}, items)
     scores = task.classify(params, Episode(queries[:0], None, queries, None, jnp.arange(5), attributes=attributes))
+    assert {name: getattr(task.encoder, name) for name in task.encoder.settings}['attribute_mean'] == (1, 2, 3)
     x, a = items[:, 0] - np.arange(7), attributes - np.array([1, 2, 3])
     x, a = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, a))
     np.testing.assert_allclose(scores, x @ params['encoder']['Dense_0']['kernel'] @ a.T, rtol=1e-4, atol=1e-5)

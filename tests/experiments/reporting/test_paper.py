@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.reporting.paper import TABLES, paper_figures
-from experiments.reporting.results import results_table
+from experiments.running.results import results_table
 
 
 def results(split='test', synthetic=False, weights=None, **config):

@@ -14,8 +14,9 @@ from experiments.running.building import (
     build_few_shot_task,
     build_zero_shot_task,
 )
-from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig, config_to_json
+from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import ExperimentRun, save_experiment_weights
+from experiments.running.identity import config_to_json
 from protojax.datasets import Data, Split
 from protojax.episodes import Episode
 from protojax.pretrained import load_pretrained

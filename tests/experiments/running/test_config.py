@@ -6,15 +6,9 @@ import re
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.running.config import (
-    GROUPS,
-    ConfigError,
-    config_differences,
-    config_identity,
-    config_to_json,
-    name_of_config,
-)
+from experiments.running.config import GROUPS, ConfigError
 from experiments.running.flags import flags_help, message_with_flags, parse_flags
+from experiments.running.identity import config_differences, config_identity, config_to_json, name_of_config
 
 RECIPES = [omniglot.RECIPE, miniimagenet.RECIPE, cub.RECIPE]
 
@@ -32,6 +26,7 @@ def test_help_shows_every_flag_once_and_the_main_ones_first(recipe):
     main = text.index(f'{GROUPS[0]}:')
     assert all(main < text.index(f'\n{group}:') for group in GROUPS[1:])
     assert {'way', 'episodes', 'workdir'} <= set(flags[:10])
+    assert flags[:2] == ['way', 'shot'] or not hasattr(recipe, 'shot')
 
 
 def test_flags_change_the_recipe():
@@ -68,8 +63,8 @@ def test_the_recipes_are_the_papers():
         ({'learning_rate': 0.0}, '--learning_rate=0.0'),
         ({'weight_decay': -0.1}, '--weight_decay=-0.1'),
         ({'temperature': 0.0}, '--temperature=0.0'),
-        ({'test_way': (5, 1)}, '--test_way=(5, 1)'),
-        ({'test_shot': (0,)}, '--test_shot=(0,)'),
+        ({'test_way': (5, 1)}, '--test_way=5,1'),
+        ({'test_shot': (0,)}, '--test_shot=0:'),
         ({'data': 'fake'}, '--data=fake'),
         ({'distance': 'taxi'}, '--distance=taxi'),
         ({'prototypes_per_class': 2}, '--prototypes_per_class=2'),
@@ -96,6 +91,32 @@ def test_bad_values_are_named(values, named):
         dataclasses.replace(omniglot.RECIPE, **values)
     assert named in str(error.value)
     assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'named'),
+    [
+        (['--encoder=resnet12', '--kernel_init=he_normal'], '--kernel_init=he_normal is not for --encoder=resnet12'),
+        (['--model=statistician', '--precision=bfloat16'], '--precision=bfloat16 is not for --model=statistician'),
+        (['--model=statistician', '--last_scale=0.5'], '--last_scale=0.5 is not for --model=statistician'),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(arguments, named):
+    with pytest.raises(ConfigError, match=named):
+        parse_flags(omniglot.RECIPE, arguments)
+
+
+def test_what_a_recipe_gives_need_not_be_of_use():
+    assert parse_flags(omniglot.RECIPE, ['--recipe=modern', '--encoder=resnet12']).kernel_init == 'he_normal'
+    assert parse_flags(miniimagenet.RECIPE, ['--encoder=resnet12']).last_scale == 0.125
+
+
+@pytest.mark.parametrize('flag', ['--precision=bfloat16', '--kernels=off', '--test_episodes=5'])
+def test_linear_maps_have_no_flags_of_encoders_and_episodes(flag):
+    with pytest.raises(ConfigError, match='is unknown'):
+        parse_flags(cub.RECIPE, [flag])
+    old = {**config_to_json(cub.RECIPE), 'precision': 'float32', 'kernels': 'auto', 'test_episodes': 1000}
+    assert config_differences(cub.RECIPE, old) == {}
 
 
 def test_lists_must_be_numbers():

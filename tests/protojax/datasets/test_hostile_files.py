@@ -52,7 +52,7 @@ def refused(read, *arguments, size=0):
 def contents(path):
     """All files of an archive or folder."""
     with open_files(path) as files:
-        return {name: bytes(files.read(name)) for name in files.names}
+        return {name: bytes(files.contents(name)) for name in files.names}
 
 
 def splits(path):

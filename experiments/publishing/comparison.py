@@ -2,17 +2,17 @@
 
 import re
 
-from experiments.reporting.charts import CHARTS
-from experiments.reporting.drawing import save_drawing
-from experiments.reporting.markdown import markdown_table
-from experiments.reporting.paper import TABLES, difference_from_paper
-from experiments.reporting.records import (
+from experiments.publishing.records import (
     PUBLISHED,
     record_cell,
     record_flags,
     score_of_records,
     select_published_records,
 )
+from experiments.reporting.charts import CHARTS
+from experiments.reporting.drawing import save_drawing
+from experiments.reporting.markdown import markdown_table
+from experiments.reporting.paper import TABLES, difference_from_paper
 
 TEMPLATE = PUBLISHED / 'page.md'  # of RESULTS.md
 PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)  # of a table in it: kind, and what that kind takes

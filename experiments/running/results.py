@@ -5,7 +5,7 @@ import json
 import protojax
 from experiments.reporting.markdown import markdown_table
 from experiments.reporting.paper import difference_from_paper, paper_figures
-from experiments.running.config import config_identity
+from experiments.running.identity import config_identity
 
 
 def results_of_run(config, data, scores, about, origin=None):

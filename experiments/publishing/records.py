@@ -10,7 +10,8 @@ import json
 import statistics
 from pathlib import Path
 
-from experiments.running.config import ConfigError, config_changes, config_text, config_value_text
+from experiments.running.config import ConfigError
+from experiments.running.identity import config_changes, config_text, config_value_text
 from experiments.running.workdir_files import read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments import miniimagenet, omniglot
-from experiments.reporting import records
-from experiments.reporting.records import (
+from experiments.publishing import records
+from experiments.publishing.records import (
     append_record,
     published_records,
     read_record,
@@ -16,8 +16,9 @@ from experiments.reporting.records import (
     select_records,
     training_record,
 )
-from experiments.running.config import ConfigError, config_identity, config_to_json, configured
+from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
+from experiments.running.identity import config_identity, config_to_json, configured
 
 MODEL = {'way': 60, 'shot': 1}
 
