@@ -17,7 +17,7 @@ from experiments.running.startup import launch
 from protojax.datasets.cub import load_cub
 from protojax.datasets.sources.cub_lists import divide_by_cub_lists
 
-# What --model changes besides: chosen in short trials on the validation classes that are not published.
+# What --model changes besides: chosen in short trials on the validation classes, of which there are no records.
 MODELS = {
     'ale': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
     'sje': {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000},
