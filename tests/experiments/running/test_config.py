@@ -61,7 +61,7 @@ def test_the_recipes_are_the_papers():
     assert (miniimagenet.RECIPE.query, miniimagenet.RECIPE.test_episodes) == (15, 600)
     assert (cub.RECIPE.way, cub.RECIPE.query, cub.RECIPE.learning_rate, cub.RECIPE.weight_decay) == (50, 10, 1e-4, 1e-5)
     assert cub.RECIPE.halve_every == 0 and cub.RECIPE.retrain and omniglot.RECIPE.retrain
-    assert not miniimagenet.RECIPE.retrain
+    assert not miniimagenet.RECIPE.retrain and cub.RECIPE.dimensions == 1024 and cub.RECIPE.unit_length
 
 
 @pytest.mark.parametrize(
