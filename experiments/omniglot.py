@@ -24,7 +24,8 @@ MODERN = {
     'shift': 2,
 }
 # What the official code does where the paper says nothing, as it runs today. It turns drawings before it shrinks them,
-# which makes no difference.
+# which makes no difference. It draws new validation episodes every time; here all evaluations of a run see the same
+# ones, so that their losses differ by what was learned alone.
 OFFICIAL = {
     'resize': 'nearest',
     'scale_init': 'ones',  # of PyTorch since 1.2

@@ -52,6 +52,12 @@ def _trials_of_table_row(table, row, options):
     return [one for run in runs for one in _trials_of_table(table, run, options)]
 
 
+def _all_trials(table, options):
+    """Those of all rows, each once, as some rows share theirs."""
+    found = [one for row in table.rows for one in _trials_of_table_row(table, row, options)]
+    return list({one.workdir: one for one in found}.values())
+
+
 def _result_for_table(trial):
     """The record of a trial, or None where it is not finished."""
     check_trial(trial)
@@ -68,7 +74,7 @@ def write_table(name, options):
     found = comparison_with_paper(
         table, lambda run: list(filter(None, map(_result_for_table, _trials_of_table(table, run, options))))
     )
-    commands = [shlex.join(one.command) for row in table.rows for one in _trials_of_table_row(table, row, options)]
+    commands = [shlex.join(one.command) for one in _all_trials(table, options)]
     lines = [f'# {table.title}', '', *comparison_lines(table, found), '', LEGEND, '', table.note, '']
     text = '\n'.join([*lines, '```sh', *commands, '```', ''])
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,8 +86,7 @@ def write_table(name, options):
 
 def make_table(name, options):
     """Run what is missing of a table, and write the table after each run -> exit code."""
-    everything = [one for row in TABLES[name].rows for one in _trials_of_table_row(TABLES[name], row, options)]
-    missing = [one for one in everything if _result_for_table(one) is None]
+    missing = [one for one in _all_trials(TABLES[name], options) if _result_for_table(one) is None]
     text = write_table(name, options)
     for i, one in enumerate(missing):
         print(f'\n[{i + 1}/{len(missing)}] {shlex.join(one.command)}', flush=True)
@@ -99,7 +104,7 @@ def _listing_of_tables(names, options):
     for name in names:
         yield f'# {TABLES[name].title}: --table={name}'
         for row in TABLES[name].rows:
-            yield f'# {row.name}' + ('' if row.runs else ': quoted from the paper')
+            yield f'# {row.name}' + (f', {row.features} features' if row.features else '')
             yield from (shlex.join(one.command) for one in _trials_of_table_row(TABLES[name], row, options))
 
 

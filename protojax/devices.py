@@ -82,12 +82,6 @@ def spread_over_devices(encode: Callable, items: jax.Array) -> tuple[jax.Array, 
     return lax.all_gather(embeddings, AXIS, tiled=True), statistics
 
 
-def spread_if_even(encode: Callable, items: jax.Array, axis_name: str | None) -> tuple[jax.Array, Any]:
-    """As spread_over_devices if there is an axis whose devices can share the items evenly; else encode(items)."""
-    even = axis_name is not None and items.shape[0] % lax.axis_size(axis_name) == 0
-    return spread_over_devices(encode, items) if even else encode(items)
-
-
 def share_of_device(array: jax.Array, size: int) -> jax.Array:
     """The part of that size which falls to this device of AXIS, of an array that all of them have: [N, ...]."""
     return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)

@@ -1,13 +1,15 @@
 """Training by ordinary batches and other losses, for systems that do not learn from episodes by cross-entropy."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from protojax import classifiers
 from protojax.augmentation import Augmentation, augmented
-from protojax.devices import spread_if_even
+from protojax.devices import spread_over_devices
 from protojax.encoders import encode
 from protojax.episodes import Dataset, Episode
 from protojax.tasks import Task
@@ -59,3 +61,9 @@ def encode_batch(encoder, params, batch_stats, items, axis_name):
         return encode(encoder, params, batch_stats, part, train=True, axis_name=axis_name)
 
     return spread_if_even(one_pass, items, axis_name)
+
+
+def spread_if_even(encode: Callable, items: jax.Array, axis_name: str | None) -> tuple[jax.Array, Any]:
+    """As spread_over_devices if there is an axis whose devices can share the items evenly; else encode(items)."""
+    even = axis_name is not None and items.shape[0] % lax.axis_size(axis_name) == 0
+    return spread_over_devices(encode, items) if even else encode(items)

@@ -8,6 +8,9 @@ of an LSTM, theta_t = f_t theta_{t-1} - i_t grad_t, whose gates see the gradient
 All weights share the meta-learner, and each has its own state. Gradients of the learner's loss are constants for the
 meta-learner. The initial theta is learned too. Batch normalisation uses the statistics of the batch in meta-training,
 and those of the episode's support set at test.
+
+A training episode is one chain of small updates, so it is not divided: of several devices each computes all of it, and
+only --episodes_per_step gives them episodes of their own.
 """
 
 from collections.abc import Sequence

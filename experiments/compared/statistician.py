@@ -19,8 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.compared.batches import encode_batch
-from protojax.devices import spread_if_even
+from experiments.compared.batches import encode_batch, spread_if_even
 from protojax.distances import Learned, pairwise
 from protojax.encoders.block import EPSILON, MOMENTUM
 from protojax.encoders.pixels import scaled_pixels

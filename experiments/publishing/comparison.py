@@ -19,8 +19,8 @@ PLACE = re.compile(r'<!-- (\w+): (.*?)\s*-->', re.DOTALL)  # of a table in it: k
 DPI = 120  # of charts: sharp on a page, and small files
 LEGEND = (
     'Accuracy in %. Ours: mean over the seeds ± the half width of the 95 % confidence interval of one run, and in '
-    'square brackets the lowest and highest seed where there are several. "Quoted" rows are other systems, with the '
-    'figures that the paper gives for them.'
+    'square brackets the lowest and highest seed where there are several. Rows that name what is different in '
+    'them, like synthetic data or the features of another network, cannot be compared with the paper.'
 )
 
 
@@ -30,10 +30,9 @@ def comparison_with_paper(table, runs_of):
     for row in table.rows:
         cells = {}
         for column, figure, flags in zip(table.columns, row.paper, table.by_column(row), strict=True):
-            runs = runs_of(flags) if flags else []
+            runs = runs_of(flags)
             if ours := score_of_records(runs, column):
-                options = {'features': row.features} if row.features else {}
-                labels = {difference_from_paper(table.experiment, run, **options) for run in runs}
+                labels = {difference_from_paper(table.experiment, run, row.features) for run in runs}
                 ours['labels'] = sorted(labels - {''})
                 ours['episodes'] = sorted({run['config']['episodes'] for run in runs if run['config']['episodes']})
             cells[column] = {'ours': ours, 'paper': _quoted_figure(figure)}
@@ -76,10 +75,10 @@ def comparison_lines(table, found):
     for row, collected in zip(table.rows, found['rows'], strict=True):
         ours = [collected['cells'][column]['ours'] for column in table.columns]
         labels = ', '.join(dict.fromkeys(label for one in ours if one for label in one['labels']))
-        shown = ['-' if labels else record_cell(one) for one in ours] if row.runs else [''] * len(ours)
+        shown = ['-' if labels else record_cell(one) for one in ours]
         kind = f', {row.features} features' if row.features else ''
-        rows.append([row.name + kind if row.runs else f'{row.name} (quoted)', *_interleaved_columns(shown, row.paper)])
-        if labels:
+        rows.append([row.name + kind, *_interleaved_columns(shown, row.paper)])
+        if labels and f'{row.name}, {labels}' not in [known for known, *_ in rows]:  # one system may have two rows
             rows.append([f'{row.name}, {labels}', *_interleaved_columns(map(record_cell, ours), ['-'] * len(ours))])
     return markdown_table(['', *_interleaved_columns(table.columns, ['paper'] * len(table.columns))], rows)
 

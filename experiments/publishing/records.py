@@ -10,6 +10,7 @@ import json
 import statistics
 from pathlib import Path
 
+from experiments.reporting.paper import NOT_TOLD
 from experiments.running.config import ConfigError
 from experiments.running.identity import config_changes, config_text, config_value_text
 from experiments.running.workdir_files import read_workdir_file
@@ -68,7 +69,7 @@ def record_command(experiment, record):
     flags = {name: config[name] for name in model} | config_changes(recipe, config, beside=(*model, 'seed'))
     if model and _record_length(record)[1] != recipe.test_episodes:
         flags['test_episodes'] = _record_length(record)[1]
-    if record.get('features'):  # said of the data, not found in them
+    if record.get('features', NOT_TOLD) != NOT_TOLD:  # said of the data, not found in them
         flags['features'] = record['features']
     flags['seed'] = record['seed']
     return f'python -m experiments.{experiment.name} {config_text(flags)}'

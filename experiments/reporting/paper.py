@@ -11,7 +11,7 @@ class PaperRow(NamedTuple):
 
     name: str
     paper: tuple[str, ...]  # one figure per column
-    runs: tuple[dict, ...] = ()  # flags of one run for all columns, or of one run per column; none: a quoted row
+    runs: tuple[dict, ...] = ()  # flags of one run for all columns, or of one run per column; none: of others
     features: str = ''  # where the inputs are not images: the network that the paper's features come from
 
 
@@ -26,10 +26,11 @@ class PaperTable(NamedTuple):
     others: tuple[PaperRow, ...] = ()  # what others have measured, with a link to where they say so
 
     def by_column(self, row):
-        """The flags behind each column of a row, None for a quoted one."""
-        return row.runs if len(row.runs) > 1 else (row.runs or (None,)) * len(self.columns)
+        """The flags behind each column of a row."""
+        return row.runs if len(row.runs) > 1 else row.runs * len(self.columns)
 
 
+NOT_TOLD = 'not told'  # features whose network a run on CUB does not know
 CUB_CLASSES = [100, 50, 50]  # of train, validation and test
 COLUMNS = ('5-way 1-shot', '5-way 5-shot', '20-way 1-shot', '20-way 5-shot')
 OFFICIAL_CODE = 'https://github.com/jakesnell/prototypical-networks/issues'
@@ -43,6 +44,9 @@ USUAL = {
     'context': 'none',
     'embedding': 'shared',
     'finetune': 0,
+    'sphere': False,
+    'unit_length': True,
+    'dimensions': 1024,
 }
 
 
@@ -192,7 +196,7 @@ TABLES = {
         ('50-way per image', '50-way per class'),
         (
             PaperRow('ALE', ('26.9', '-'), ({'model': 'ale'},), 'Fisher'),
-            PaperRow('SJE, AlexNet features', ('40.3', '-')),  # the system of a row below
+            PaperRow('SJE', ('40.3', '-'), ({'model': 'sje'},), 'AlexNet'),
             PaperRow('Sample clustering', ('44.3', '-'), ({'model': 'clustering'},), 'AlexNet'),
             PaperRow('SJE', ('50.1', '-'), ({'model': 'sje'},), 'GoogLeNet'),
             PaperRow('DS-SJE', ('50.4', '-'), ({'model': 'ds-sje'},), 'GoogLeNet'),
@@ -208,14 +212,15 @@ TABLES = {
 def paper_figures(experiment, results):
     """The paper's figures of a model like the one that was evaluated: {column: text}, empty where it has none."""
     trained = results['weights']['config'] if 'weights' in results else results['config']
-    trained, found = {**USUAL, **trained}, {}
+    finetune = results['config'].get('finetune', 0)  # which is done at test, whoever trained the weights
+    trained, found = {**USUAL, **trained, 'finetune': finetune}, {}
     for table in TABLES.values():
-        rows = [row for row in table.rows if row.features in ('', results.get('features'))]
+        rows = [row for row in table.rows if not difference_from_paper(experiment, results, row.features)]
         cells = [cell for row in rows for cell in zip(table.columns, row.paper, table.by_column(row), strict=True)]
         for column, figure, run in cells if table.experiment == experiment else ():
-            if run and {**trained, **USUAL, **run} == trained:
+            if {**trained, **USUAL, **run} == trained:
                 found.setdefault(column, figure)
-    return {} if difference_from_paper(experiment, results) else found
+    return found
 
 
 def difference_from_paper(experiment, results, features='GoogLeNet'):
@@ -229,5 +234,5 @@ def difference_from_paper(experiment, results, features='GoogLeNet'):
         return f'{results["evaluated_on"]} classes'
     if experiment == 'cub' and results.get('classes', CUB_CLASSES) != CUB_CLASSES:
         return 'another division of classes'
-    used = results.get('features', 'other')  # which a run does not know of its data, where it is not told
-    return f'{used} features' if experiment == 'cub' and used != features else ''
+    used = results.get('features', NOT_TOLD)
+    return f'{"other" if used == NOT_TOLD else used} features' if experiment == 'cub' and used != features else ''

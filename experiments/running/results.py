@@ -4,7 +4,7 @@ import json
 
 import protojax
 from experiments.reporting.markdown import markdown_table
-from experiments.reporting.paper import difference_from_paper, paper_figures
+from experiments.reporting.paper import USUAL, difference_from_paper, paper_figures
 from experiments.running.identity import config_identity
 
 
@@ -36,7 +36,8 @@ def results_origin(description):
 
 def results_as_flags(config):
     """What matters most of a config. Strings are quoted: those of a foreign file may hold anything."""
-    names = [name for name in ('way', 'shot', 'query', 'recipe', 'episodes', 'seed') if name in config]
+    unusual = [name for name in ('model', 'distance', 'context') if config.get(name, USUAL[name]) != USUAL[name]]
+    names = [name for name in ('way', 'shot', 'query', *unusual, 'recipe', 'episodes', 'seed') if name in config]
     return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
 
 
@@ -57,8 +58,10 @@ def results_table(results, experiment):
         rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
     lines = ['', f'Accuracy on the {split} classes of {results["dataset"]}, in %']
     lines += markdown_table(('setting', 'protojax', 'paper'), rows)
+    if figures:
+        return '\n'.join(lines)
     if reason := difference_from_paper(experiment, results):
         lines.append(f"The paper's figures cannot be compared with these: {reason}.")
-    elif not figures:
+    else:
         lines.append('The paper has no figures of a model that is trained like this one.')
     return '\n'.join(lines)

@@ -38,7 +38,7 @@ def test_places_exist(path, name):
 
 
 def test_rows_have_a_place_and_a_test():
-    rows = [line.split(' | ') for line in PAGE.split('## Where protojax deviates')[0].splitlines() if ' | ' in line]
+    rows = [line.split(' | ') for line in PAGE.split('## Claims')[0].splitlines() if ' | ' in line]
     rows = [row for row in rows if row[0] not in ('| paper', '| ---')]
     assert len(rows) > 50
     for row in rows:
@@ -46,10 +46,41 @@ def test_rows_have_a_place_and_a_test():
         assert '`' in row[2] or row[2] == 'below'
 
 
+def section(title):
+    """The lines of a table in one section, as lists of cells."""
+    lines = PAGE.split(f'## {title}\n')[1].split('\n## ')[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip('|').split(' | ')] for line in lines if line.startswith('| ')]
+    return [row for row in rows if set(row[0]) != {'-'}]
+
+
+def test_claims_are_confirmed_or_not_and_lead_to_the_results():
+    heads = re.findall(r'^## (.*)$', (ROOT / 'experiments/RESULTS.md').read_text(), re.MULTILINE)
+    anchors = {re.sub(r'[^\w -]', '', head.lower()).replace(' ', '-') for head in heads}
+    links = dict(re.findall(r'^\[(.*)\]: RESULTS.md#(.*)$', PAGE, re.MULTILINE))
+    assert set(links.values()) <= anchors
+    for _, _, found, *where in section('Claims')[1:]:
+        assert re.search('confirmed|not measured|assumption', found)
+        places = re.findall(r'\[(.*?)\]', where[0]) if where else []
+        assert set(places) <= links.keys() and (places or 'not measured' in found)
+
+
+def test_accuracies_are_those_of_the_results():
+    quoted = re.findall(r'\b\d{1,2}\.\d\d\b', PAGE.split('## Claims')[1].replace('0.07 to 0.11 points', ''))
+    assert len(quoted) > 20
+    assert set(quoted) <= set(re.findall(r'\d+\.\d\d', (ROOT / 'experiments/RESULTS.md').read_text()))
+
+
+def test_every_deviation_has_a_reason_and_a_cost():
+    rows = section('Where protojax deviates')
+    systems = rows.index(['system', 'protojax', 'reason'])
+    assert all(len(row) == 4 and all(row) for row in rows[:systems])
+    assert all(len(row) == 3 and all(row) for row in rows[systems:])
+
+
 def test_flags_exist():
     known = {field for e in (omniglot, miniimagenet, cub) for field in e.RECIPE.__dataclass_fields__}
     flags = {flag.removeprefix('no') if flag not in known else flag for flag in re.findall(r'--(\w+)', PAGE)}
-    assert flags - {'list'} <= known  # that of experiments.tables
+    assert flags - {'list', 'figure'} <= known  # those of experiments.tables and experiments.figures
 
 
 def one_liner(name):

@@ -19,7 +19,7 @@ from experiments.tables import (
     write_table,
 )
 
-OURS = [(name, row) for name, table in TABLES.items() for row in table.rows if row.runs]
+OURS = [(name, row) for name, table in TABLES.items() for row in table.rows]
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def options(tmp_path):
     return TableOptions(str(tmp_path / 'runs'), (0, 1), {})
 
 
-def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test'):
+def finish(trial, accuracies, *, synthetic=False, episodes=None, split='test', **about):
     """What a run of these accuracies leaves behind."""
     episodes = episodes or (trial.config.test_episodes if hasattr(trial.config, 'shot') else 1)
     scores = {c: {'accuracy': a, 'ci95': 0.5, 'loss': 1.0, 'episodes': episodes} for c, a in accuracies.items()}
     trial.workdir.mkdir(parents=True)
     (trial.workdir / 'config.json').write_text(json.dumps(config_to_json(trial.config)))
-    about = {'dataset': 'a data set', 'config': config_to_json(trial.config), 'synthetic': synthetic}
+    about = {**about, 'dataset': 'a data set', 'config': config_to_json(trial.config), 'synthetic': synthetic}
     found = {**about, 'seed': trial.config.seed, 'evaluated_on': split, split: scores}
     (trial.workdir / 'results.json').write_text(json.dumps(found))
 
@@ -59,7 +59,7 @@ def test_each_cell_comes_from_the_model_of_its_shot(options):
     assert cells['5-way 5-shot']['paper'] == {'accuracy': 99.7, 'ci95': None}
 
 
-def test_markdown_shows_missing_synthetic_and_quoted(options):
+def test_markdown_shows_missing_and_synthetic(options):
     def rows(text):
         lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
         return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
@@ -68,7 +68,7 @@ def test_markdown_shows_missing_synthetic_and_quoted(options):
     found = rows(write_table('cub', options))
     assert found['Prototypical networks, GoogLeNet features'] == ['not run', '54.6', 'not run', '-']
     assert found['SJE, GoogLeNet features'] == ['not run', '50.1', 'not run', '-']
-    assert found['SJE, AlexNet features (quoted)'] == ['', '40.3', '', '-']
+    assert found['SJE, AlexNet features'] == ['not run', '40.3', 'not run', '-']
     finish(first, {'50-way per image': 55.0, '50-way per class': 50.0}, synthetic=True)
     finish(second, {'50-way per image': 56.0, '50-way per class': 53.0}, synthetic=True)
     text = write_table('cub', options)
@@ -85,6 +85,19 @@ def test_tables_share_their_runs(options):
     assert runs('omniglot', -1) == runs('omniglot-way', 2) | runs('omniglot-way', 5)
     assert runs('miniimagenet', -1) == runs('way', 5) | runs('way', 9)
     assert runs('distance', 11) == runs('way', 9)
+    assert runs('cub', 1) == runs('cub', 3)  # SJE, on the features that are given
+
+
+def test_a_run_of_two_rows_is_listed_once_and_shown_beside_the_features_that_it_used(options):
+    for trial in _trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[1], options):
+        finish(trial, {'50-way per image': 41.0, '50-way per class': 40.0}, features='AlexNet')
+    text = write_table('cub', options)
+    assert text.count('--model=sje --seed=0') == 1
+    rows = [line for line in text.splitlines() if line.startswith('| SJE,')]
+    assert [[cell.strip() for cell in row.split('|')[2:4]] for row in rows] == [
+        ['41.00 ± 0.50 [41.00, 41.00]', '40.3'],
+        ['-', '50.1'],
+    ]
 
 
 def test_another_configuration_is_refused_and_fewer_test_episodes_do_not_count(options):

@@ -100,6 +100,12 @@ def test_bregman_of_the_squared_norm_is_squared_euclidean(x64):
     np.testing.assert_allclose(divergences, pairwise(squared_euclidean)(a, b), rtol=1e-12, atol=1e-14)
 
 
+def test_bregman_of_a_quadratic_form_is_mahalanobis(x64):
+    a, b = positive_points(4), positive_points(5, seed=1)
+    divergences = pairwise(bregman(DIVERGENCES['mahalanobis'][0]))(a, b)
+    np.testing.assert_allclose(divergences, pairwise(mahalanobis(precision()))(a, b), rtol=1e-12, atol=1e-14)
+
+
 def test_bregman_of_negative_entropy_is_kullback_leibler_between_probabilities(x64):
     p, q = np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.3, 0.1])
     divergence = bregman(DIVERGENCES['negative entropy'][0])

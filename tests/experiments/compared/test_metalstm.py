@@ -5,8 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import miniimagenet
 from experiments.compared import metalstm
 from experiments.compared.metalstm import init_meta_learner, meta_learn, metalstm_task, preprocess_for_lstm
+from experiments.running.building import build_few_shot_task
+from experiments.running.config import configured
+from protojax.datasets import Data, Split
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset, Episode
 
@@ -37,12 +41,59 @@ def test_a_forget_gate_below_one_is_weight_decay():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
 
 
-def test_gates_depend_on_gradient_and_weight():
-    meta = init_meta_learner(jax.random.key(0))
-    meta = {**meta, 'kernel': 100 * meta['kernel']}
-    moved = meta_learn(meta, loss, START, updates=2)
-    plain = meta_learn(fixed_gates(float(jax.nn.sigmoid(-4.5)), float(jax.nn.sigmoid(6.0))), loss, START, updates=2)
-    assert not np.allclose(moved['a'], plain['a'], atol=1e-3)
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(params, c, h, x):
+    """The textbook's LSTM of one weight, with the names that Flax gives its parameters."""
+    i, f, g, o = (
+        x @ params[f'i{gate}']['kernel'] + h @ params[f'h{gate}']['kernel'] + params[f'h{gate}']['bias']
+        for gate in 'ifgo'
+    )
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return c, sigmoid(o) * np.tanh(c)
+
+
+def test_gates_see_gradient_loss_weight_and_themselves():
+    """A loop of the two equations over three updates, weight by weight, with parameters that move the gates."""
+    rng = np.random.default_rng(0)
+    random = jax.tree.map(lambda p: rng.normal(size=p.shape) / 2, init_meta_learner(jax.random.key(0)))
+    found = meta_learn(jax.tree.map(jnp.float32, random), loss, START, updates=3)
+    theta, states, gates = np.array([1.0, -2.0, 3.0]), [(np.zeros(20), np.zeros(20))] * 3, np.zeros((3, 2))
+    (of_input, of_forget), (input_bias, forget_bias) = random['kernel'].T, random['bias']
+    for _ in range(3):
+        value, slope = jax.value_and_grad(loss)({'a': jnp.float32(theta[:2]), 'b': jnp.float32(theta[2])})
+        slope = np.append(slope['a'], slope['b'])
+        for p in range(3):
+            values = jnp.float32([slope[p], value])
+            states[p] = lstm(random['lstm'], *states[p], np.ravel(preprocess_for_lstm(values)))
+            x, (i, f) = states[p][1], gates[p]
+            i = sigmoid(of_input @ np.concatenate([x, [theta[p], i]]) + input_bias)
+            f = sigmoid(of_forget @ np.concatenate([x, [theta[p], f]]) + forget_bias)
+            theta[p], gates[p] = f * theta[p] - i * slope[p], (i, f)
+    np.testing.assert_allclose(np.append(found['a'], found['b']), theta, rtol=1e-4)
+    assert np.ptp(gates, 0).min() > 0.05
+
+
+@pytest.mark.parametrize(('shot', 'updates'), [(1, 12), (5, 5)])
+def test_sizes_are_those_of_the_authors(shot, updates, monkeypatch):
+    seen = []
+
+    def count(meta, loss, start, *, updates):
+        seen.append(updates)
+        return start
+
+    monkeypatch.setattr(metalstm, 'meta_learn', count)
+    config = configured(miniimagenet.RECIPE, {'model': 'metalstm', 'shot': shot})
+    classes = Split(np.zeros((5, 20, 84, 84, 3), np.uint8), np.full(5, 20, np.int32), tuple('abcde'))
+    task = build_few_shot_task(config, Data('nothing', True, classes, classes, classes))
+    dataset = Dataset(jnp.asarray(classes.items), jnp.asarray(classes.counts))
+    jax.eval_shape(lambda key: task.loss(*task.initialize(key), dataset, key), jax.random.key(0))
+    assert seen == [updates] and task.encoder.filters == 32
+    assert (config.way, config.query, config.optimizer, config.learning_rate) == (5, 15, 'adam', 1e-3)
+    assert config.clip_norm == 0.25 and config.halve_every == 0
+    assert init_meta_learner(jax.random.key(0))['kernel'].shape == (20 + 2, 2)
 
 
 def test_gradients_of_the_learner_are_constants():

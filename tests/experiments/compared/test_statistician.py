@@ -1,5 +1,7 @@
 """The neural statistician: divergences and bound against closed forms, posteriors of sets, and what it learns."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import optax
 import pytest
 
 from experiments.compared.statistician import (
+    StatisticianDecoder,
     context_divergence,
     divergence,
     sample_gaussian,
@@ -14,7 +17,8 @@ from experiments.compared.statistician import (
     statistician_task,
 )
 from protojax.devices import AXIS
-from protojax.episodes import Dataset, Episode
+from protojax.encoders import encode
+from protojax.episodes import Dataset, Episode, sample_episode
 
 RNG = np.random.default_rng(0)
 SHAPE = (16, 16, 1)
@@ -59,6 +63,49 @@ def problem():
     prototypes = RNG.random((4, 1, *SHAPE)) > 0.5
     items = np.where(RNG.random((4, 8, *SHAPE)) < 0.1, ~prototypes, prototypes)
     return task, *jax.jit(task.initialize)(jax.random.key(0)), Dataset(jnp.uint8(255 * items), jnp.full(4, 8))
+
+
+def dense(params, x):
+    return x @ np.asarray(params['kernel']) + np.asarray(params['bias'])
+
+
+def network(params, x):
+    """Mean and log-variance of a Gaussian, of each row of x."""
+    hidden = dense(params['Dense_1'], x)
+    mean, log = np.split(dense(params['Dense_0'], np.where(hidden > 0, hidden, np.expm1(hidden))), 2, 1)
+    return mean, 5 * np.tanh(log / 5)
+
+
+def kl(q, p):
+    """Summed over the dimensions of one Gaussian and of the other."""
+    return sum(
+        0.5 * (np.log(v / u) + (u + (m - n) ** 2) / v - 1)
+        for m, u, n, v in zip(q[0], np.exp(q[1]), p[0], np.exp(p[1]), strict=True)
+    )
+
+
+def test_the_loss_is_minus_the_bound_of_a_batch(problem):
+    """All of it for one key: from the embedded images and the random numbers on in NumPy, item by item."""
+    task, params, batch_stats, data = problem
+    key, own = jax.random.key(5), params['classifier']
+    episode = sample_episode(key, data, way=4, shot=3, query=0)
+    embed = jax.jit(partial(encode, task.encoder, train=True))
+    h = np.asarray(embed(params['encoder'], batch_stats, episode.support)[0])
+    noise = [np.asarray(jax.random.normal(jax.random.fold_in(key, n), s)) for n, s in ((1, (4, 6)), (2, (12, 2)))]
+    q_c = network(own['context'], h.reshape(4, 3, -1).mean(1))
+    c = np.repeat(q_c[0] + np.exp(q_c[1] / 2) * noise[0], 3, 0)
+    q_z, p_z = network(own['posterior'], np.concatenate([h, c], 1)), network(own['prior'], c)
+    z = q_z[0] + np.exp(q_z[1] / 2) * noise[1]
+    decode = jax.jit(StatisticianDecoder((4,), SHAPE).apply)
+    odds = decode({'params': own['decoder']}, np.concatenate([z, c], 1))
+    ink = 1 / (1 + np.exp(-np.float64(odds)))
+    pixels = np.asarray(episode.support).reshape(12, -1) > 127
+    bound = -sum(kl((q_c[0][k], q_c[1][k]), (np.zeros(6), np.zeros(6))) for k in range(4))
+    for n in range(12):
+        likelihood = np.log(np.where(pixels[n], ink[n], 1 - ink[n])).sum()
+        bound += likelihood - kl((q_z[0][n], q_z[1][n]), (p_z[0][n], p_z[1][n]))
+    value, (_, metrics) = jax.jit(task.loss)(params, batch_stats, data, key)
+    np.testing.assert_allclose([value, metrics['loss']], -bound / 12, rtol=1e-5)
 
 
 def test_the_order_of_a_set_does_not_matter(problem):

@@ -5,9 +5,15 @@ from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import cub
+from experiments.compared.batches import sample_batch
+from experiments.compared.compatibility import structured_hinge, weighted_rank
+from experiments.compared.joint_embedding import image_hinge, symmetric_hinge
+from experiments.running import building
 from experiments.running.building import (
     _channel_statistics,
     build_augmentations,
@@ -16,9 +22,9 @@ from experiments.running.building import (
 )
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
 from experiments.running.driver import ExperimentRun, save_experiment_weights
-from experiments.running.identity import config_to_json
+from experiments.running.identity import config_to_json, configured
 from protojax.datasets import Data, Split
-from protojax.episodes import Episode
+from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.pretrained import load_pretrained
 
 CONFIG = ZeroShotConfig(way=4, query=2, dimensions=16)
@@ -46,6 +52,41 @@ def embedded(task, train, params):
     labels = np.repeat(np.arange(6), 3)
     episode = Episode(images[:0], labels[:0], images, labels, np.arange(6), attributes=train.attributes)
     return images, task.classify(params, episode)
+
+
+NAMED = {'ale': weighted_rank, 'sje': structured_hinge, 'ds-sje': symmetric_hinge, 'da-sje': image_hinge}
+
+
+@pytest.mark.parametrize('model', NAMED)
+def test_a_name_stands_for_the_loss_of_its_system(model):
+    """The loss of one key is that of the drawn images, which have one crop each, in the scores of the task."""
+    train = split(0)
+    train = train._replace(items=train.items[:, :, :1])
+    batches = model in ('ale', 'sje')
+    values = {'query': 3} if batches else {'query': 2, 'dimensions': 16, 'image_start': 1.0}
+    config = configured(cub.RECIPE, {'model': model, 'way': 4, **values})
+    task = build_zero_shot_task(config, Data('tiny', True, train, split(1), None))
+    (params, stats), key = task.initialize(jax.random.key(0)), jax.random.key(1)
+    data = Dataset(*map(jnp.asarray, (train.items, train.counts, train.attributes)))
+    episode = sample_batch(key, data, size=3) if batches else sample_episode(key, data, way=4, shot=0, query=2)
+    scores = task.classify(params, episode._replace(query=task.embed(params, stats, episode.query)))
+    expected = NAMED[model](scores, episode.query_labels).mean()
+    np.testing.assert_allclose(jax.jit(task.loss)(params, stats, data, key)[0], expected, rtol=1e-5)
+
+
+def test_ale_and_sje_learn_from_one_image_at_a_time():
+    for model in ('ale', 'sje'):
+        config = configured(cub.RECIPE, {'model': model})
+        assert (config.query, config.optimizer, config.weight_decay) == (1, 'sgd', 0)
+
+
+def test_way_shot_and_query_of_training_are_those_of_the_flags(monkeypatch):
+    monkeypatch.setattr(building, 'few_shot_task', lambda *args, **options: options)
+    classes = Split(np.zeros((8, 10, 16, 16, 1), np.uint8), np.full(8, 10, np.int32), tuple('abcdefgh'))
+    given = {'way': 7, 'shot': 3, 'query': 4}
+    config = FewShotConfig(**given, test_way=(2,), test_shot=(1,), test_query=5, validation_way=2)
+    built = build_few_shot_task(config, Data('tiny', True, classes, classes, classes))
+    assert {name: built[name] for name in given} == given
 
 
 def test_training_starts_from_equal_scores_of_all_classes():

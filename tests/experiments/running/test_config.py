@@ -44,11 +44,19 @@ def test_flags_go_before_the_values_of_a_recipe_by_name():
 
 
 def test_the_recipes_are_the_papers():
-    assert (omniglot.RECIPE.way, omniglot.RECIPE.query) == (60, 5)
-    assert (omniglot.RECIPE.learning_rate, omniglot.RECIPE.halve_every) == (1e-3, 2000)
+    assert (omniglot.RECIPE.way, omniglot.RECIPE.query, omniglot.RECIPE.test_episodes) == (60, 5, 1000)
+    for recipe in (omniglot.RECIPE, miniimagenet.RECIPE):
+        assert (recipe.learning_rate, recipe.halve_every, recipe.weight_decay) == (1e-3, 2000, 0)
+        assert not (recipe.mirror or recipe.flip or recipe.shift or recipe.jitter or recipe.pretrain or recipe.sphere)
+        assert (recipe.model, recipe.distance, recipe.temperature) == ('prototypical', 'euclidean', 1)
+    for recipe in RECIPES:
+        assert (recipe.optimizer, recipe.schedule, recipe.episodes_per_step) == ('adam', 'halving', 1)
+        assert (recipe.clip_norm, recipe.average_decay) == (0, 0)
     assert [dataclasses.replace(miniimagenet.RECIPE, shot=shot).resolved().way for shot in (1, 5)] == [30, 20]
     assert (miniimagenet.RECIPE.query, miniimagenet.RECIPE.test_episodes) == (15, 600)
     assert (cub.RECIPE.way, cub.RECIPE.query, cub.RECIPE.learning_rate, cub.RECIPE.weight_decay) == (50, 10, 1e-4, 1e-5)
+    assert cub.RECIPE.halve_every == 0 and cub.RECIPE.retrain and omniglot.RECIPE.retrain
+    assert not miniimagenet.RECIPE.retrain and cub.RECIPE.dimensions == 1024 and cub.RECIPE.unit_length
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.datasets.synthetic.shapes import shapes
 from protojax.encoders import Conv4
 from protojax.evaluation import Score
+from protojax.pretrained import load_pretrained
 from protojax.tasks import few_shot_task
 
 TINY = {
@@ -226,13 +227,20 @@ def test_commands_of_different_experiments_share_no_folder():
 
 @pytest.fixture
 def lowest_after_four_episodes(monkeypatch, one_device):
-    """Validation every two episodes finds these losses, whatever was learned."""
+    """Validation every two episodes finds these losses, whatever was learned -> list of the encoders that it saw."""
+    seen = []
 
     def with_losses(*args):
         losses = iter([3.0, 1.0, 2.0, 2.0])
-        return evaluators(*args)._replace(validate=lambda *_: Score(50.0, 1.0, next(losses), 10))
+
+        def validate(params, *_):
+            seen.append(jax.tree.map(np.array, params['encoder']))
+            return Score(50.0, 1.0, next(losses), 10)
+
+        return evaluators(*args)._replace(validate=validate)
 
     monkeypatch.setattr(driver, 'evaluators', with_losses)
+    return seen
 
 
 def episodes_of(workdir, stage):
@@ -272,13 +280,18 @@ def test_episodes_that_do_not_fit_the_data(tmp_path):
         run_experiment(config(tmp_path, test_way=(5, 17)), EXPERIMENT)
 
 
-def test_miniimagenet_keeps_the_best_state(tmp_path, one_device):
+def test_miniimagenet_keeps_the_best_state(tmp_path, lowest_after_four_episodes):
+    """Training ends when the validation loss has not fallen for long, and its lowest point is the final model."""
     experiment = miniimagenet.EXPERIMENT._replace(load=lambda config: shapes(classes=(5, 5, 5), items=8))
-    values = {**TINY, 'workdir': str(tmp_path), 'episodes': 4, 'query': 2, 'test_shot': (1,), 'kernels': 'auto'}
+    values = {**TINY, 'workdir': str(tmp_path), 'episodes': 20, 'query': 2, 'test_shot': (1,), 'kernels': 'auto'}
+    values['patience'] = 2
     results = run_experiment(dataclasses.replace(miniimagenet.RECIPE, **values).resolved(), experiment)
     assert results['synthetic'] and 'not miniImageNet' in results['dataset']
     validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
-    assert validated == [2, 4]
+    assert validated == [2, 4, 6, 8] and results['trained_episodes'] == 4
+    final = load_pretrained(str(tmp_path / 'weights.safetensors')).params
+    jax.tree.map(np.testing.assert_array_equal, final, lowest_after_four_episodes[1])
+    assert not np.array_equal(*(jax.tree.leaves(tree)[0] for tree in (final, lowest_after_four_episodes[3])))
 
 
 def test_pretraining_comes_first_and_is_taken_up_again(tmp_path, one_device, monkeypatch):

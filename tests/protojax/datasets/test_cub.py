@@ -7,6 +7,7 @@ import pytest
 import scipy.io
 
 from experiments.fuzzing.seeds import seed_torch7 as torch
+from protojax.datasets import cub
 from protojax.datasets.cub import load_cub
 from protojax.datasets.sources.cub_forms import read_cub_form
 from protojax.errors import DataError
@@ -100,6 +101,17 @@ def test_text_with_ten_crops(tmp_path, capsys):
     write_text(tmp_path / 'source')
     check(load(tmp_path / 'source'), RULE)
     assert 'train 5 classes, validation 2 classes, test 3 classes; features.npy' in capsys.readouterr().err
+
+
+def test_other_numbers_of_classes_are_announced(tmp_path, capsys, monkeypatch):
+    line = "other numbers of classes than (100, 50, 50): figures cannot be compared with the paper's"
+    write_text(tmp_path / 'source')
+    load(tmp_path / 'source')
+    assert line in capsys.readouterr().err
+    monkeypatch.setattr(cub, 'CLASSES', (5, 2, 3))
+    shutil.rmtree(tmp_path / 'prepared')
+    load(tmp_path / 'source')
+    assert 'other numbers of classes' not in capsys.readouterr().err
 
 
 def test_text_in_the_original_layout(tmp_path):
