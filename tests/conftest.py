@@ -32,6 +32,7 @@ LONGEST = [  # files of tests, begun first so that no worker is left with one of
     'test_tables.py',
 ]
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick_compiler.flags(devices=8)}'
+os.environ['JAX_TRACEBACK_IN_LOCATIONS_LIMIT'] = '0'  # operations need not know their lines: less to lower
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:  # otherwise this is a worker, or whoever starts the tests has chosen
     COMPILED = tempfile.TemporaryDirectory(prefix='protojax-tests-')  # what one process compiles is there for all
     os.environ['JAX_COMPILATION_CACHE_DIR'] = COMPILED.name

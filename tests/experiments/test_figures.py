@@ -77,7 +77,8 @@ def test_a_published_run_is_a_bar_and_a_point_and_others_are_called_missing(monk
     assert [[20, 51.0]] in points
     for drawn in (bars, lines):
         assert 'what is missing of protojax was not measured yet' in drawn.get_supxlabel().replace('\n', ' ')
-        assert 'protojax' in [text.get_text() for text in drawn.legends[0].get_texts()]
+        shown = [text.get_text().replace('\n', ' ') for text in drawn.legends[0].get_texts()]
+        assert 'protojax, 1,000 training episodes' in shown
 
 
 def test_an_installed_package_without_results_draws_the_papers_figures(monkeypatch, tmp_path):
@@ -156,7 +157,7 @@ def test_zero_shot_learns_where_there_are_no_weights(tmp_path, monkeypatch):
             stand_in_episodes=60,
         ),
     )
-    one_device = lambda config: jax.devices()[:1]  # noqa: E731  (quicker than eight)
+    one_device = lambda config, task: jax.devices()[:1]  # noqa: E731  (quicker than eight)
     monkeypatch.setattr('experiments.running.driver.devices_for', one_device)
     (axes,) = FIGURES['zero-shot'](config(compilation_cache='off')).axes
     assert 'not CUB' in axes.get_title()

@@ -9,7 +9,7 @@ from experiments import miniimagenet
 from experiments.compared import metalstm
 from experiments.compared.metalstm import init_meta_learner, meta_learn, metalstm_task, preprocess_for_lstm
 from experiments.running.building import build_few_shot_task
-from experiments.running.config import configured
+from experiments.running.identity import configured
 from protojax.datasets import Data, Split
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset, Episode
