@@ -20,6 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import ArrayLike
 
 from protojax.encoders import (
@@ -131,7 +132,7 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
 def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape: tuple[int, ...]) -> None:
     """Write an encoder's weights and description to a file, which conventionally ends in .safetensors."""
     variables = {name: getattr(pretrained, name) for name in ('params', 'batch_stats', 'classifier')}
-    arrays = _flattened(jax.device_get(variables))
+    arrays = flatten_dict(jax.device_get(variables), sep='/')
     encoders = {'encoder': pretrained.encoder, 'attribute_encoder': pretrained.attribute_encoder}
     described = {name: _description_of_encoder(encoder) for name, encoder in encoders.items() if encoder is not None}
     description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}
@@ -178,7 +179,7 @@ def _read_pretrained(path):
             raise ValueError(f'{name} is not made of finite float32 numbers')
         if name.startswith('batch_stats/') and name.split('/')[-1] == 'var' and array.min(initial=0) < 0:
             raise ValueError(f'{name} has negative variances')
-    return description, _nested(arrays)
+    return description, unflatten_dict(arrays, sep='/')
 
 
 def _description_of_encoder(encoder):
@@ -213,29 +214,11 @@ def _check_item_shape(shape, encoder):
 
 def _check_pretrained_fit(found, expected, part):
     """Raise where a tree of arrays has not the names and shapes that are expected."""
-    found, expected = _flattened(found), _flattened(expected)
+    found, expected = flatten_dict(found, sep='/'), flatten_dict(expected, sep='/')
     for name in sorted(found.keys() | expected.keys()):
         theirs, ours = (tree[name].shape if name in tree else 'missing' for tree in (found, expected))
         if theirs != ours:
             raise ValueError(f'{part}/{name} is {theirs}, not {ours}')
-
-
-def _flattened(tree):
-    """{'a': {'b': array}} -> {'a/b': array}."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {'/'.join(str(key.key) for key in path): leaf for path, leaf in leaves}
-
-
-def _nested(arrays):
-    """{'a/b': array} -> {'a': {'b': array}}."""
-    tree = {}
-    for name, array in arrays.items():
-        *parents, last = name.split('/')
-        branch = tree
-        for parent in parents:
-            branch = branch.setdefault(parent, {})
-        branch[last] = array
-    return tree
 
 
 def _pretrained_digest(description, arrays):

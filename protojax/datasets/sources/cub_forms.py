@@ -18,19 +18,6 @@ from protojax.datasets.formats.matlab import read_matlab
 from protojax.datasets.formats.npy import read_npy
 from protojax.datasets.formats.torch7 import read_torch7
 from protojax.datasets.sources import cub_lists as lists
-from protojax.datasets.sources.cub_lists import (
-    check_attribute_list,
-    check_cub_label_list,
-    divide_by_cub_lists,
-    find_cub_file,
-    need_cub_file,
-    read_attribute_list,
-    read_class_list,
-    read_division_lists,
-    read_label_list,
-    read_list_lines,
-    read_numbered_list,
-)
 from protojax.datasets.sources.files import read_file
 from protojax.errors import DataError
 
@@ -49,9 +36,9 @@ class CubForm(NamedTuple):
 def read_cub_form(source: pathlib.Path) -> CubForm:
     """What the source holds, in the first of the three forms that is there."""
     with reading_format(source, 'cannot be read'):
-        if find_cub_file(source, 'features.npy'):
+        if lists.find_cub_file(source, 'features.npy'):
             return _cub_from_text(source)
-        if find_cub_file(source, 'res101.mat'):
+        if lists.find_cub_file(source, 'res101.mat'):
             return _cub_from_matlab(source)
         if any((source / 'images').glob('*.t7')):
             return _cub_from_torch(source)
@@ -59,23 +46,23 @@ def read_cub_form(source: pathlib.Path) -> CubForm:
 
 
 def _cub_from_text(source: pathlib.Path) -> CubForm:
-    names = read_class_list(need_cub_file(source, 'classes.txt'))
-    of_image = read_label_list(need_cub_file(source, 'image_class_labels.txt'), len(names))
-    images, path = find_cub_file(source, 'images.txt'), need_cub_file(source, 'features.npy')
-    listed = len(read_numbered_list(images)) if images else len(of_image)
+    names = lists.read_class_list(lists.need_cub_file(source, 'classes.txt'))
+    of_image = lists.read_label_list(lists.need_cub_file(source, 'image_class_labels.txt'), len(names))
+    images, path = lists.find_cub_file(source, 'images.txt'), lists.need_cub_file(source, 'features.npy')
+    listed = len(lists.read_numbered_list(images)) if images else len(of_image)
     if listed != len(of_image):
         raise DataError(f'{images} lists {listed} images, image_class_labels.txt {len(of_image)}; get both again')
     features = read_cub_features(path)
     if len(features) != len(of_image):
         raise DataError(f'{path} has {len(features)} rows, but there are {len(of_image)} images; make it again')
-    values = read_attribute_list(need_cub_file(source, 'class_attribute_labels_continuous.txt'), len(names))
+    values = lists.read_attribute_list(lists.need_cub_file(source, 'class_attribute_labels_continuous.txt'), len(names))
     features = features[:, None] if features.ndim == 2 else features
     images_of = _cub_images_by_class(of_image, names)
     return CubForm(
         'features.npy',
         dict(zip(names, values, strict=True)),
         lambda name: features[images_of[name]],
-        read_division_lists(source, names),
+        lists.read_division_lists(source, names),
     )
 
 
@@ -96,22 +83,24 @@ def _cub_images_by_class(of_image: np.ndarray, names: list[str]) -> dict[str, np
 
 def _cub_from_torch(source: pathlib.Path) -> CubForm:
     names = sorted(path.stem for path in (source / 'images').glob('*.t7'))
-    if path := find_cub_file(source, 'attributes.t7'):
+    if path := lists.find_cub_file(source, 'attributes.t7'):
         values = read_torch7(read_file(path), path)
         if not isinstance(values, np.ndarray):
             raise DataError(f'{path} holds no tensor; get it again')
-        values = check_attribute_list(values, len(names), path)
+        values = lists.check_attribute_list(values, len(names), path)
     else:
-        values = read_attribute_list(need_cub_file(source, 'class_attribute_labels_continuous.txt'), len(names))
-    order = find_cub_file(source, 'manifest.txt')  # ids count its lines, which name the files
-    numbers = [line.removesuffix('.t7') for line in read_list_lines(order)] if order else names
+        values = lists.read_attribute_list(
+            lists.need_cub_file(source, 'class_attribute_labels_continuous.txt'), len(names)
+        )
+    order = lists.find_cub_file(source, 'manifest.txt')  # ids count its lines, which name the files
+    numbers = [line.removesuffix('.t7') for line in lists.read_list_lines(order)] if order else names
     if sorted(numbers) != names:
         raise DataError(f'{order} does not list the files of images/; get both again')
     return CubForm(
         'images/*.t7',
         dict(zip(names, values, strict=True)),
         lambda name: _cub_torch_features(source / 'images' / f'{name}.t7'),
-        read_division_lists(source, numbers),
+        lists.read_division_lists(source, numbers),
     )
 
 
@@ -124,7 +113,7 @@ def _cub_torch_features(path: pathlib.Path) -> np.ndarray:
 
 def _cub_from_matlab(source: pathlib.Path) -> CubForm:
     """Every image of a class counts, also those that generalised zero-shot learning puts aside (test_seen_loc)."""
-    path, splits_path = find_cub_file(source, 'res101.mat'), need_cub_file(source, 'att_splits.mat')
+    path, splits_path = lists.find_cub_file(source, 'res101.mat'), lists.need_cub_file(source, 'att_splits.mat')
     found = _read_cub_variables(path, ('features', 'labels'), ('features', 'labels'))
     splits = _read_cub_variables(splits_path, MAT_NAMES, ('allclasses_names', 'test_unseen_loc', 'trainval_loc'))
     names = splits['allclasses_names']
@@ -133,8 +122,8 @@ def _cub_from_matlab(source: pathlib.Path) -> CubForm:
     values = splits.get('original_att', splits.get('att'))
     if not isinstance(values, np.ndarray):
         raise DataError(f'{splits_path} holds neither original_att nor att; get it again')
-    values = check_attribute_list(values.T, len(names), splits_path)
-    of_image = check_cub_label_list(_bird_vector(found, 'labels', path), len(names), path)
+    values = lists.check_attribute_list(values.T, len(names), splits_path)
+    of_image = lists.check_cub_label_list(_bird_vector(found, 'labels', path), len(names), path)
     features = found['features']
     if not isinstance(features, np.ndarray) or features.shape[1:] != of_image.shape:
         raise DataError(f'{path}: features are not numbers [D, {len(of_image)}], one column per label; get it again')
@@ -143,7 +132,7 @@ def _cub_from_matlab(source: pathlib.Path) -> CubForm:
         if location not in splits:
             return None
         listed = _bird_vector(splits, location, splits_path)
-        images = check_cub_label_list(listed, len(of_image), f'{splits_path}: {location}')
+        images = lists.check_cub_label_list(listed, len(of_image), f'{splits_path}: {location}')
         return sorted({names[k] for k in of_image[images]})
 
     images_of = _cub_images_by_class(of_image, names)
@@ -151,7 +140,7 @@ def _cub_from_matlab(source: pathlib.Path) -> CubForm:
         'res101.mat',
         dict(zip(names, values, strict=True)),
         lambda name: features[:, images_of[name]].T[:, None],
-        divide_by_cub_lists(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
+        lists.divide_by_cub_lists(classes('trainval_loc'), classes('val_loc'), classes('test_unseen_loc')),
     )
 
 
