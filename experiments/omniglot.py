@@ -31,6 +31,7 @@ OFFICIAL = {
     'scale_init': 'ones',  # of PyTorch since 1.2
     'validation_way': 5,
     'validation_episodes': 100,
+    'patience': 200,
     'retrain_length': 'search',
 }
 RECIPES = {'official': OFFICIAL, 'modern': MODERN}

@@ -162,6 +162,7 @@ def test_the_official_recipe():
     assert (config.resize, config.scale_init, config.kernel_init) == ('nearest', 'ones', 'uniform')
     assert (config.validation_way, config.validation_episodes, config.retrain_length) == (5, 100, 'search')
     assert (config.patience, config.validate_every, config.retrain) == (200, 100, True)
+    assert parse_flags(omniglot.RECIPE, []).patience == 50
 
 
 def test_zero_shot_systems_have_no_distance():
