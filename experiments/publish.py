@@ -12,12 +12,13 @@ from pathlib import Path
 
 from experiments.publishing import records
 from experiments.publishing.comparison import TEMPLATE, comparison_has_ours, comparisons_of_page, draw_comparison
-from experiments.publishing.records import append_record, read_record, record_command, training_record
+from experiments.publishing.records import append_record, check_record, read_record, record_command, training_record
 from experiments.publishing.results_page import published_page, published_readme
 from experiments.running.command import launch_command
 from experiments.running.config import MAIN, CommandConfig, ConfigError, option
 from experiments.running.progress import phase
 from experiments.tables import EXPERIMENTS
+from protojax.errors import first_line
 from protojax.files import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -36,12 +37,20 @@ def run_publish(config):
     """Publish the runs of --add and write all pages anew."""
     if not (TEMPLATE.exists() and README.exists()):
         raise ConfigError(f'{ROOT} is no checkout of protojax; publish writes into one, so start it there')
-    for workdir in config.add:
-        publish_run(workdir)
-    template = TEMPLATE.read_text()
+    template, before = TEMPLATE.read_text(), {path: path.read_text() for path in records.PUBLISHED.glob('*.jsonl')}
+    try:
+        for workdir in config.add:
+            publish_run(workdir)
+        page, readme = published_page(template), published_readme(README.read_text())
+    except BaseException as error:  # records that no page can be made of are not kept
+        for path in records.PUBLISHED.glob('*.jsonl'):
+            write_whole(path, before[path]) if path in before else path.unlink()
+        if config.add and isinstance(error, Exception) and not isinstance(error, ConfigError | OSError):
+            raise ConfigError(f'no pages can be made with {", ".join(config.add)} ({first_line(error)})') from error
+        raise
     with phase('writing tables and charts'):
-        write_whole(PAGE, published_page(template))
-        write_whole(README, published_readme(README.read_text()))
+        write_whole(PAGE, page)
+        write_whole(README, readme)
         for name, found, _ in comparisons_of_page(template):
             if comparison_has_ours(found):
                 draw_comparison(name, found, records.PUBLISHED / 'figures')
@@ -57,8 +66,14 @@ def publish_run(workdir):
         raise ConfigError(
             f"{workdir} is a run on {record['dataset']}; only runs on the paper's data sets are published"
         )
-    record, experiment = training_record(record), EXPERIMENTS[TITLES[record['dataset']]]
-    append_record(experiment.name, {'command': record_command(experiment, record), **record})
+    experiment = EXPERIMENTS[TITLES[record['dataset']]]
+    try:
+        record = {'command': '', **training_record(record)}  # the command comes first
+        check_record(record)
+        record['command'] = record_command(experiment, record)
+    except Exception as error:  # damage takes many forms
+        raise ConfigError(f'{workdir} cannot be published ({first_line(error)})') from error
+    append_record(experiment.name, record)
 
 
 if __name__ == '__main__':

@@ -264,7 +264,7 @@ def _resealed_record(rng, data):
 
 
 def _workdir_files():
-    line = '{"stage": "train", "episode": 4, "split": "train", "loss": 0.5}\n'
+    line = '{"stage": "train", "episode": 4, "split": "train", "loss": 0.5, "accuracy": 0.5}\n'
     config = json.dumps({**config_to_json(ZeroShotConfig()), 'dataset': 'birds'}, indent=2)
     return _bundled({'config.json': config, 'metrics.jsonl': line * 3, 'timing.json': '{"seconds": 1.5}'})
 

@@ -7,19 +7,22 @@ line, which means what the program did then.
 
 import dataclasses
 import json
+import math
+import shlex
 import statistics
 from pathlib import Path
 
 from experiments.reporting.paper import NOT_TOLD
 from experiments.running.config import ConfigError
 from experiments.running.identity import config_changes, config_text, config_value_text
-from experiments.running.workdir_files import read_workdir_file
+from experiments.running.workdir_files import is_number, is_whole, read_reports, read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
 
 PUBLISHED = Path(__file__).parents[1] / 'results'
 LOOK = 1000  # episodes between the points of a published learning curve
 NEEDED = {'synthetic', 'dataset', 'config', 'seed', 'evaluated_on'}  # in every record
+TIMING = ('seconds', 'devices', 'processor', 'commit')  # of timing.json
 # Flags that say how long a run trains and is tested. Runs of the same setting may differ in them.
 LENGTHS = {'episodes', 'patience', 'validate_every', 'validation_episodes', 'test_episodes', 'log_every'}
 
@@ -30,26 +33,75 @@ def read_record(workdir):
         return None
     try:
         results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
-        metrics = Path(workdir) / 'metrics.jsonl'
-        curve = _curve_of_run(read_workdir_file(metrics) if metrics.exists() else '')
-        record = {**results, **(timing or {}), 'curve': curve}
-        if missing := NEEDED - record.keys():
-            raise ValueError(f'results.json lacks {min(missing)}')
-        _record_length(record)  # whether there are scores
+        timing = {name: timing[name] for name in TIMING if name in timing}
+        record = {**results, **timing, 'curve': _curve_of_run(read_reports(Path(workdir) / 'metrics.jsonl'))}
+        check_record(record)
         return record
     except Exception as error:  # damage takes many forms
         raise ConfigError(f'{workdir} is damaged ({first_line(error)}); restore it or leave it out') from error
 
 
 def _load_record_file(path):
-    return json.loads(read_workdir_file(path)) if path.exists() else None
+    found = json.loads(read_workdir_file(path)) if path.exists() else {}
+    if not isinstance(found, dict):
+        raise ValueError(f'{path.name} is a {type(found).__name__} instead of named values')
+    return found
 
 
-def _curve_of_run(metrics):
-    """Accuracy in % and loss on validation episodes at every LOOK episodes that a run looked at, from lines of JSON."""
-    reports = [json.loads(report) for report in metrics.splitlines()]
+def _curve_of_run(reports):
+    """Accuracy in % and loss on validation episodes at every LOOK episodes that a run looked at."""
     looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
     return {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
+
+
+def check_record(record):
+    """ValueError of a record that tables and pages cannot show."""
+    if missing := NEEDED - record.keys():
+        raise ValueError(f'results.json lacks {min(missing)}')
+    split = record['evaluated_on']
+    _require(split in ('test', 'validation'), 'evaluated_on')
+    _require(_is_plain(record), 'some text, which is not printable,')
+    _require(is_whole(record['seed']), 'seed')
+    _require(isinstance(record['synthetic'], bool), 'synthetic')
+    for name in ('dataset', 'features', 'devices', 'processor'):
+        _require(isinstance(record.get(name, ''), str), name)
+    _require(isinstance(record.get('commit'), str | None), 'commit')
+    _require(_is_finite(record.get('seconds', 0)), 'seconds')
+    _check_config(record['config'])
+    if 'weights' in record:
+        _require(isinstance(record['weights'], dict) and isinstance(record['weights'].get('config'), dict), 'weights')
+    _require(isinstance(record.get(split), dict) and record[split], f'the table of {split} scores')
+    for setting, score in record[split].items():
+        percent = isinstance(score, dict) and all(
+            _is_finite(score.get(name)) and 0 <= score[name] <= 100 for name in ('accuracy', 'ci95')
+        )
+        _require(percent and is_whole(score.get('episodes')), f'the score of {setting}')
+    for look in record['curve'].values():
+        _require(_is_finite(look['accuracy']) and _is_finite(look['loss']), 'the learning curve')
+
+
+def _check_config(config):
+    _require(isinstance(config, dict) and is_whole(config.get('episodes')), 'config')
+    for name, value in config.items():
+        values = value if isinstance(value, list) else [value]
+        _require(all(isinstance(one, str | bool | None) or _is_finite(one) for one in values), f'config: {name}')
+        _require(name not in ('way', 'shot') or is_whole(value), f'config: {name}')
+
+
+def _require(right, name):
+    if not right:
+        raise ValueError(f'{name} is not as a run writes it')
+
+
+def _is_plain(value):
+    """Whether all text in a value from JSON is printable, and so of one line."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*value.keys(), *value.values())))
+    return all(map(_is_plain, value)) if isinstance(value, list) else not isinstance(value, str) or value.isprintable()
+
+
+def _is_finite(value):
+    return is_number(value) and math.isfinite(value)
 
 
 def training_record(record):
@@ -57,6 +109,8 @@ def training_record(record):
     if 'weights' not in record:
         return record
     trained = record['weights']['config']
+    if 'seed' not in trained:
+        raise ConfigError('the file of these weights does not say how they were trained')
     if trained.get('evaluate_on') != record['evaluated_on'] and trained.get('retrain', True):
         raise ConfigError('these weights were trained on other classes than those that such a run is trained on')
     return {**record, 'seed': trained['seed'], 'config': {**trained, 'evaluate_on': record['evaluated_on']}}
@@ -72,6 +126,10 @@ def record_command(experiment, record):
     if record.get('features', NOT_TOLD) != NOT_TOLD:  # said of the data, not found in them
         flags['features'] = record['features']
     flags['seed'] = record['seed']
+    for name, value in flags.items():
+        text = config_value_text(value)
+        if text and shlex.quote(text) != text:
+            raise ConfigError(f'--{name}={text} cannot stand in a published command: it would have to be quoted')
     return f'python -m experiments.{experiment.name} {config_text(flags)}'
 
 

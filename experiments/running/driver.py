@@ -155,7 +155,8 @@ def _evaluate_run(run, variables, episodes=None, *, whole=True, origin=None):
     about = {**run.experiment.details(config, run.data), **({} if episodes is None else {'trained_episodes': episodes})}
     results = results_of_run(config, run.data, evaluate.test(params, embedded), about, origin)
     _say(results_table(results, run.experiment.name))
-    for line in verdict_lines(results[config.evaluate_on], workdir.metrics()):
+    advice = {} if origin is None else {'advice': 'give other --weights'}
+    for line in verdict_lines(results[config.evaluate_on], workdir.metrics(), **advice):
         _say(line)
     if not whole:
         _say('This run has not been trained to its end, so its results.json is not written.')

@@ -32,7 +32,7 @@ from experiments.running.identity import (
     differences_text,
     name_of_config,
 )
-from experiments.running.workdir_files import read_workdir_file
+from experiments.running.workdir_files import read_reports, read_workdir_file
 from protojax.errors import first_line
 from protojax.files import write_whole
 
@@ -76,7 +76,7 @@ class Workdir:
         """The lines of metrics.jsonl so far."""
         file = self.path / 'metrics.jsonl'
         with _reading_workdir(file):
-            return [json.loads(line) for line in read_workdir_file(file).splitlines()] if file.exists() else []
+            return read_reports(file)
 
     def add_seconds(self, seconds):
         """Add to the time that the run has taken, over all its starts but those that were killed.

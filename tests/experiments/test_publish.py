@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from experiments import cub, miniimagenet, omniglot, publish
 from experiments.publish import publish_run
 from experiments.publishing import records
-from experiments.publishing.records import published_records, record_without_seed
+from experiments.publishing.records import check_record, published_records, record_without_seed
 from experiments.publishing.results_page import KINDS, published_page, published_readme
 from experiments.running.config import ConfigError
 from experiments.running.flags import parse_flags
@@ -35,7 +36,7 @@ def leave(workdir, program=omniglot, *, accuracy=90.0, columns=('20-way 1-shot',
     scores = dict.fromkeys(columns, {'accuracy': accuracy, 'ci95': 0.5, 'loss': 0.1, 'episodes': episodes})
     results = {'dataset': titles[program.EXPERIMENT.name], 'synthetic': False, 'seed': made.seed}
     results |= {'evaluated_on': made.evaluate_on, 'config': config_identity(made), made.evaluate_on: scores}
-    report = {'split': 'validation', 'accuracy': 0.5, 'loss': 2}
+    report = {'stage': 'search', 'split': 'validation', 'accuracy': 0.5, 'loss': 2}
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / 'metrics.jsonl').write_text(''.join(json.dumps({**report, 'episode': look}) + '\n' for look in looks))
     (workdir / 'results.json').write_text(json.dumps(results))
@@ -80,6 +81,12 @@ def test_commands_lead_to_the_configs_of_their_runs(name, record):
     if config['episodes'] and not (validates and made['patience'] * made['validate_every'] < config['episodes']):
         config['patience'] = made['patience']
     assert {name: made[name] for name in config} == config
+
+
+def test_published_records_are_such_as_are_read_today():
+    for _, record in PUBLISHED:
+        check_record(record)
+        assert shlex.join(record['command'].split()) == record['command']
 
 
 def test_every_command_on_the_page_is_understood():
@@ -190,6 +197,45 @@ def test_only_finished_runs_on_real_data_are_published(add, tmp_path):
     with pytest.raises(ConfigError, match="synthetic handwriting; only runs on the paper's data sets"):
         publish_run(tmp_path / 'stand-in')
     assert published_records('omniglot') == []
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'config': {'episodes': 70}},
+        {'config': {'episodes': 70, 'data': 'real', 'shot': 1}},
+        {'config': {'episodes': 70, 'data': 'real', 'model': ['prototypical']}},
+        {'features': 'x --way'},
+        {'weights': {'config': {}}},
+        {'weights': {'config': {'seed': '0', 'retrain': False}}},
+        {'weights': {'config': {'seed': 0, 'retrain': False, 'episodes': 'many'}}},
+    ],
+    ids=str,
+)
+def test_what_has_no_command_is_not_published(add, tmp_path, change):
+    results = json.loads((leave(tmp_path / 'odd') / 'results.json').read_text())
+    (tmp_path / 'odd/results.json').write_text(json.dumps({**results, **change}))
+    with pytest.raises(ConfigError, match='odd cannot be published') as caught:
+        publish_run(tmp_path / 'odd')
+    assert '\n' not in str(caught.value) and published_records('omniglot') == []
+
+
+def test_a_command_in_results_is_not_taken_over(add, tmp_path):
+    results = json.loads((leave(tmp_path / 'odd') / 'results.json').read_text())
+    (tmp_path / 'odd/results.json').write_text(json.dumps({**results, 'command': 5}))
+    publish_run(tmp_path / 'odd')
+    (record,) = published_records('omniglot')
+    assert record['command'] == 'python -m experiments.omniglot --way=60 --shot=1 --seed=0'
+
+
+def test_records_that_pages_cannot_be_made_of_are_not_kept(add, tmp_path, monkeypatch):
+    add()
+    before = (tmp_path / 'results/omniglot.jsonl').read_bytes()
+    monkeypatch.setattr(publish, 'published_page', lambda _: {}['a column'])
+    runs = (leave(tmp_path / 'one', seed=1), leave(tmp_path / 'two', cub, columns=('50-way per image',)))
+    with pytest.raises(ConfigError, match='no pages can be made with .*one, .*two'):
+        publish.run_publish(publish.PublishConfig(add=tuple(map(str, runs))))
+    assert [path.read_bytes() for path in (tmp_path / 'results').iterdir()] == [before]
 
 
 def start(folder, *arguments):

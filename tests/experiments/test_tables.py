@@ -121,6 +121,15 @@ def test_a_damaged_configuration_is_told_in_one_line(options, content):
         _result_for_table(trial)
 
 
+@pytest.mark.parametrize('about', [{'features': '\x1b[2JGoogLeNet'}, {'features': 5}, {'split': '\x1b[2J'}], ids=ascii)
+def test_labels_that_are_no_plain_text_are_refused(options, about):
+    trial = _trials_of_table_row(TABLES['cub'], TABLES['cub'].rows[-1], options)[0]
+    finish(trial, {'50-way per image': 50.0}, **about)
+    with pytest.raises(ConfigError, match=r'is damaged \(.*\); restore it') as caught:
+        write_table('cub', options)
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize('extra', [{'no_such': '1'}, {'way': 'many'}, {'retrain': 'perhaps'}])
 def test_bad_extra_flags_are_named(options, extra):
     with pytest.raises(ConfigError, match=next(iter(extra))):

@@ -110,13 +110,15 @@ def test_a_cell_is_mean_interval_and_range_of_the_seeds():
 def test_a_workdir_gives_results_timing_and_the_learning_curve(folder):
     assert read_record(folder) is None
     looks = [(split, episode) for episode in (500, 1000) for split in ('train', 'validation')]
-    looks = [{'split': split, 'episode': at, 'accuracy': at / 1e5, 'loss': 2} for split, at in looks]
+    looks = [{'stage': 'search', 'split': split, 'episode': at, 'accuracy': at / 1e5, 'loss': 2} for split, at in looks]
     (folder / 'metrics.jsonl').write_text(''.join(json.dumps(look) + '\n' for look in looks))
     finished = {'synthetic': False, 'dataset': 'Omniglot', **record(omniglot)}
     (folder / 'results.json').write_text(json.dumps(finished))
     assert read_record(folder) == {**finished, 'curve': {'1000': {'accuracy': 1.0, 'loss': 2}}}
     (folder / 'timing.json').write_text('{"seconds": 5.0}')
     assert read_record(folder)['seconds'] == 5.0
+    (folder / 'timing.json').write_text('{"seconds": 6.0, "commit": null, "seed": "text"}')
+    assert read_record(folder)['seed'] == finished['seed']
 
 
 @pytest.mark.parametrize('name', ['results.json', 'timing.json', 'metrics.jsonl'])
@@ -129,6 +131,75 @@ def test_a_damaged_workdir_is_told_in_one_line(folder, name, content):
         with pytest.raises(ConfigError, match=r'is damaged \(.*\); restore it') as caught:
             read_record(folder)
         assert '\n' not in str(caught.value)
+
+
+DAMAGE = [
+    {'seed': True},
+    {'seed': '0'},
+    {'seed': [0]},
+    {'dataset': 5},
+    {'dataset': 'Omni\nglot'},
+    {'dataset': 'Omni\ud800glot'},
+    {'note': 'a line\u2028another'},
+    {'note': {'\x1b[2J': 0}},
+    {'features': '\x1b[2JGoogLeNet'},
+    {'features': ['GoogLeNet']},
+    {'evaluated_on': 'config'},
+    {'evaluated_on': ['test']},
+    {'evaluated_on': '\x1b[2J', '\x1b[2J': {}},
+    {'synthetic': 'no'},
+    {'config': []},
+    {'config': {}},
+    {'config': {'episodes': '70'}},
+    {'config': {'episodes': True}},
+    {'config': {'episodes': 70, 'way': 5.5}},
+    {'config': {'episodes': 70, 'shot': None}},
+    {'config': {'episodes': 70, 'model': {}}},
+    {'config': {'episodes': 70, 'test_way': [[5]]}},
+    {'config': {'episodes': 70, 'model': 'a\nb'}},
+    {'config': {'episodes': 70, 'temperature': float('nan')}},
+    {'weights': 5},
+    {'weights': {}},
+    {'weights': {'config': []}},
+    {'seconds': 'long'},
+    {'seconds': float('inf')},
+    {'processor': 5},
+    {'commit': 5},
+    {'test': {}},
+    {'test': [5]},
+    {'test': {'5-way 1-shot': 5}},
+    {'test': {'5-way 1-shot': {}}},
+    {'test': {'5-way 1-shot': {'accuracy': '90', 'ci95': 0.5, 'episodes': 10}}},
+    {'test': {'5-way 1-shot': {'accuracy': 90.0, 'ci95': float('nan'), 'episodes': 10}}},
+    {'test': {'5-way 1-shot': {'accuracy': 1e300, 'ci95': 0.5, 'episodes': 10}}},
+    {'test': {'5-way 1-shot': {'accuracy': 10**400, 'ci95': 0.5, 'episodes': 10}}},
+    {'test': {'5-way 1-shot': {'accuracy': 90.0, 'ci95': 0.5, 'episodes': '10'}}},
+    {'test': {'5-way\n1-shot': {'accuracy': 90.0, 'ci95': 0.5, 'episodes': 10}}},
+]
+
+
+@pytest.mark.parametrize('change', DAMAGE, ids=ascii)
+def test_results_that_no_run_writes_are_told_in_one_line(folder, change):
+    results = {'synthetic': False, 'dataset': 'Omniglot', **record(omniglot), **change}
+    (folder / 'results.json').write_text(json.dumps(results))
+    with pytest.raises(ConfigError, match=r'is damaged \(.*\); restore it') as caught:
+        read_record(folder)
+    assert '\n' not in str(caught.value)
+
+
+REPORT = {'stage': 'search', 'split': 'validation', 'episode': 1000, 'accuracy': 0.5, 'loss': 2}
+
+
+@pytest.mark.parametrize(
+    'change',
+    [{'accuracy': 'text'}, {'accuracy': 1e308}, {'loss': float('nan')}, {'episode': 1000.0}, {'episode': False}],
+    ids=str,
+)
+def test_a_learning_curve_is_of_finite_numbers(folder, change):
+    (folder / 'results.json').write_text(json.dumps({'synthetic': False, 'dataset': 'Omniglot', **record(omniglot)}))
+    (folder / 'metrics.jsonl').write_text(json.dumps({**REPORT, **change}) + '\n')
+    with pytest.raises(ConfigError, match=r'is damaged \(.*\); restore it'):
+        read_record(folder)
 
 
 def test_a_device_in_a_workdir_is_not_read(folder):
@@ -148,3 +219,11 @@ def test_weights_that_are_evaluated_later_count_as_their_training():
     retrained = {**later, 'weights': {'config': {**trained, 'retrain': True}}}
     with pytest.raises(ConfigError, match='trained on other classes'):
         training_record(retrained)
+    with pytest.raises(ConfigError, match='does not say how they were trained'):
+        training_record({**later, 'weights': {'config': {}}})
+
+
+@pytest.mark.parametrize('features', ['two words', 'x --way', '$(reboot)', 'a|b', '`x`'])
+def test_a_command_has_nothing_that_a_shell_would_not_take_as_it_stands(features):
+    with pytest.raises(ConfigError, match='cannot stand in a published command'):
+        record_command(omniglot.EXPERIMENT, {**record(), 'features': features})

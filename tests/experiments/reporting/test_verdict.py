@@ -15,6 +15,8 @@ def test_chance_is_called_so():
     expected = 'the model has not learned: 20.00 ± 0.00 % is chance in 5-way 1-shot; lower --learning_rate'
     scores = {'5-way 1-shot': score(20.0, 0.0), '20-way 1-shot': score(5.0, 0.0)}
     assert verdict_lines(scores, lines(1.6, 1.6)) == [expected]
+    (line,) = verdict_lines(scores, [], advice='give other --weights')
+    assert line.endswith('is chance in 5-way 1-shot; give other --weights')
     assert verdict_lines({'50-way per image': score(2.1, 0.5)}, [])
     assert not verdict_lines({'50-way per image': score(2.1, 0.05)}, [])
     assert not verdict_lines({'5-way 1-shot': score(35.0, 20.0)}, [])  # of a few episodes, which say nothing

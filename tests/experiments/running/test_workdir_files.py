@@ -1,5 +1,6 @@
 """Files of a stranger's workdir."""
 
+import json
 import os
 
 import pytest
@@ -22,6 +23,39 @@ def test_pipes_devices_and_what_is_far_too_large_are_not_read(tmp_path):
     with pytest.raises(ValueError, match='far more than'):
         read_workdir_file(tmp_path / 'results.json')
     assert len(read_workdir_file(tmp_path / 'long/metrics.jsonl')) == LARGEST + 1
+
+
+REPORT = {'stage': 'train', 'split': 'train', 'episode': 4, 'loss': 0.5, 'accuracy': 0.5}
+
+
+@pytest.mark.parametrize(
+    'line',
+    [
+        {},
+        5,
+        None,
+        [],
+        'train',
+        {'split': 'train'},
+        {**REPORT, 'loss': 'text'},
+        {**REPORT, 'loss': None},
+        {**REPORT, 'loss': 10**400},
+        {**REPORT, 'learning_rate': []},
+        {**REPORT, 'episode': 4.0},
+        {**REPORT, 'episode': True},
+        {**REPORT, 'stage': []},
+        {**REPORT, 'split': 0},
+    ],
+    ids=lambda line: str(line)[:90],
+)
+def test_lines_that_are_no_reports_are_told_in_one_line(tmp_path, line):
+    workdir = Workdir(tmp_path, omniglot.RECIPE, 'Omniglot')
+    assert workdir.metrics() == []
+    (tmp_path / 'metrics.jsonl').write_text(json.dumps(REPORT) + '\n')
+    assert workdir.metrics() == [REPORT]
+    (tmp_path / 'metrics.jsonl').write_text(f'{json.dumps(REPORT)}\n{json.dumps(line)}\n')
+    with pytest.raises(WorkdirError, match=r'metrics.jsonl is damaged \(line 2 of metrics.jsonl is no report\)'):
+        workdir.metrics()
 
 
 @pytest.mark.parametrize('kind', ['link', 'pipe'])
