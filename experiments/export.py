@@ -64,7 +64,10 @@ def _compare_exported(run, data, weights, known):
     rng, function, largest = np.random.default_rng(0), inference_to_export(weights, known), 0.0
     for number in (1, 3):
         images = rng.integers(0, 256, (number, *weights.encoder.item_shape), np.uint8)
-        expected, found = np.asarray(function(images)), run(data, images)
+        expected = np.asarray(function(images))
+        if not expected.size or not np.isfinite(expected).all():
+            raise ConfigError('--weights compute no finite embeddings; give others')
+        found = run(data, images)
         largest = max(largest, float(np.abs(found - expected).max()))
         if found.shape != expected.shape or not largest <= LARGEST_DIFFERENCE * np.abs(expected).max():
             raise ConfigError(f'the exported model differs from JAX by {largest:.2g}; try another --format')

@@ -42,8 +42,16 @@ LARGEST = 1 << 30  # bytes of a file
 BATCH = 64  # items that are embedded at a time, if they are not large
 BATCH_NUMBERS = BATCH * 84 * 84 * 3  # in them
 LARGEST_ITEM = 1 << 20  # numbers, as of an image of 590 x 590 pixels in colour
-DEEPEST = 8  # groups of layers, or factor of their number
+LARGEST_NUMBER = 1e18  # in arrays and settings, so that a product of two is finite in float32
+DEEPEST = 8  # groups of layers, or factor of their number; also parts of an array's name
+PARTS = ('params', 'batch_stats', 'classifier')  # with which the names of arrays begin
 ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, EfficientNetLite, LinearMap, ResNet12)}
+# Settings of ENCODERS. What is not named here is a positive number.
+LISTS = ('mean', 'std', 'widths', 'item_shape')
+OPEN = ('crop', 'item_shape')  # may be None
+TYPES = {'sphere': (bool,), 'unit_length': (bool,)}
+TYPES |= dict.fromkeys(('filters', 'dimensions', 'widths', 'item_shape'), (int,))
+RANGES = {'sphere': (0, 1), 'unit_length': (0, 1), 'crop': (0.01, 1), 'mean': (-LARGEST_NUMBER, LARGEST_NUMBER)}
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -112,32 +120,43 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
                     f'the encoder of {path} is a {kind}, which protojax does not know; pass it as encoder='
                 )
             encoder = _described_encoder(description['encoder'])
+        params, batch_stats, classifier = (variables.get(part, {}) for part in PARTS)
+        _check_item_shape(description['item_shape'], encoder)
+        encoder = bind_item_shape(encoder, description['item_shape'])
+        size = _checked_dimensions(encoder, description['item_shape'], {'params': params, 'batch_stats': batch_stats})
         attribute_encoder = None
         if 'attribute_encoder' in description:
             attribute_encoder = _described_encoder(description['attribute_encoder'])
-            _check_pretrained_fit(variables['classifier'], initialize_shapes(attribute_encoder)[0], 'classifier')
-        _check_item_shape(description['item_shape'], encoder)
-        encoder = bind_item_shape(encoder, description['item_shape'])
-        expected = initialize_shapes(encoder, description['item_shape'])
-        for part, shapes in zip(('params', 'batch_stats'), expected, strict=True):
-            _check_pretrained_fit(variables.get(part, {}), shapes, part)
+            shape = attribute_encoder.item_shape
+            _check_item_shape(shape, attribute_encoder)
+            if _checked_dimensions(attribute_encoder, shape, {'classifier': classifier, 'batch_stats': {}}) != size:
+                raise ValueError(f'attributes are not embedded in {size} dimensions, as the items are')
     except WeightsError:
         raise
     except Exception as error:  # damage takes many forms
         raise WeightsError(f'{path} holds no weights that can be used ({first_line(error)}); {advice}') from error
-    parts = (variables.get(part, {}) for part in ('params', 'batch_stats'))
-    return Pretrained(encoder, *parts, description, attribute_encoder, variables.get('classifier', {}))
+    return Pretrained(encoder, params, batch_stats, description, attribute_encoder, classifier)
 
 
 def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape: tuple[int, ...]) -> None:
     """Write an encoder's weights and description to a file, which conventionally ends in .safetensors."""
-    variables = {name: getattr(pretrained, name) for name in ('params', 'batch_stats', 'classifier')}
+    variables = {part: getattr(pretrained, part) for part in PARTS}
     arrays = flatten_dict(jax.device_get(variables), sep='/')
+    _check_array_names(arrays)
     encoders = {'encoder': pretrained.encoder, 'attribute_encoder': pretrained.attribute_encoder}
     described = {name: _description_of_encoder(encoder) for name, encoder in encoders.items() if encoder is not None}
     description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}
     description['digest'] = _pretrained_digest(description, arrays)
     write_arrays(path, arrays, description)
+
+
+def check_pretrained_fit(found: Any, expected: Any, part: str) -> None:
+    """Raise where a tree of arrays has not the names and shapes that are expected."""
+    found, expected = flatten_dict(found, sep='/'), flatten_dict(expected, sep='/')
+    for name in sorted(found.keys() | expected.keys()):
+        theirs, ours = (tree[name].shape if name in tree else 'missing' for tree in (found, expected))
+        if theirs != ours:
+            raise ValueError(f'{part}/{name} is {theirs}, not {ours}')
 
 
 def pretrained_path(name: str | os.PathLike) -> Path:
@@ -174,12 +193,30 @@ def _read_pretrained(path):
     results = description.get('results', {})
     if not isinstance(results, dict) or not isinstance(results.get('config', {}), dict):
         raise ValueError('its results are no named values')
+    _check_array_names(arrays)
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f'{name} is not made of finite float32 numbers')
-        if name.startswith('batch_stats/') and name.split('/')[-1] == 'var' and array.min(initial=0) < 0:
+        if np.abs(array).max(initial=0) > LARGEST_NUMBER:
+            raise ValueError(f'{name} has numbers beyond {LARGEST_NUMBER:.0e}')
+        statistic = name.split('/')[-1] if name.startswith('batch_stats/') else ''
+        if statistic == 'var' and array.min(initial=0) < 0:
             raise ValueError(f'{name} has negative variances')
+        if statistic == 'radius' and not (array > 0).all():
+            raise ValueError(f'{name} is not positive')
     return description, unflatten_dict(arrays, sep='/')
+
+
+def _check_array_names(names):
+    """Raise where names are not those of the arrays in PARTS, each of which is a tree of a few levels."""
+    inner = set()
+    for name in names:
+        parts = name.split('/', DEEPEST)
+        if parts[0] not in PARTS or not 1 < len(parts) <= DEEPEST or '' in parts:
+            raise ValueError(f'{name[:80]} is no name of an array in a dict of {", ".join(PARTS)}')
+        inner.update('/'.join(parts[:number]) for number in range(1, len(parts)))
+    for name in inner.intersection(names):
+        raise ValueError(f'{name} is both an array and a dict of others')
 
 
 def _description_of_encoder(encoder):
@@ -189,36 +226,52 @@ def _description_of_encoder(encoder):
 
 def _described_encoder(described):
     """The encoder of a description; its sequences become tuples, so that it can be hashed."""
-    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items() if name != 'kind'}
     if described['kind'] not in ENCODERS:
         raise ValueError(f'protojax knows no encoder {described["kind"]}')
+    encoder = ENCODERS[described['kind']]
+    settings = {name: described[name] for name in encoder.settings if name in described}
     for name, value in settings.items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        positive = name in ('std', 'scale')
-        if value is not None and not all(math.isfinite(n) and (n > 0 or not positive) for n in numbers):
-            raise ValueError(f'the encoder has {name}={value}')
+        _check_setting(name, value)
     if settings.get('depth', 1) > DEEPEST or len(settings.get('widths', ())) > DEEPEST:
         raise ValueError(f'the encoder has far more than {DEEPEST} layers')  # it would take minutes just to look at it
-    encoder = ENCODERS[described['kind']]
-    return encoder(**{name: value for name, value in settings.items() if name in encoder.settings})
+    return encoder(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+
+
+def _check_setting(name, value):
+    """Raise where an encoder's setting is not of its type, or not in its range."""
+    if value is None and name in OPEN:
+        return
+    types, (low, high) = TYPES.get(name, (int, float)), RANGES.get(name, (1 / LARGEST_NUMBER, LARGEST_NUMBER))
+    numbers = value if isinstance(value, list) else [value]
+    fitting = len(numbers) > 0 and all(type(n) in types and low <= n <= high for n in numbers)
+    if isinstance(value, list) != (name in LISTS) or not fitting:
+        raise ValueError(f'the encoder has {name}={value}')
 
 
 def _check_item_shape(shape, encoder):
     """Raise where items have no possible shape, or a large one: the file would decide how much memory is taken."""
-    if not all(type(n) is int and n > 0 for n in shape) or math.prod(shape) > LARGEST_ITEM:
+    possible = isinstance(shape, list | tuple) and 1 <= len(shape) <= 3 and all(type(n) is int and n > 0 for n in shape)
+    if not possible or math.prod(shape) > LARGEST_ITEM:
         raise ValueError(f'items of shape {shape} are impossible, or larger than {LARGEST_ITEM} numbers')
     own = getattr(encoder, 'item_shape', None)
     if own is not None and tuple(own) != tuple(shape):
         raise ValueError(f'items are {tuple(shape)}, but the encoder takes {own}')
+    for name in ('mean', 'std') if type(encoder) in ENCODERS.values() else ():
+        numbers = len(getattr(encoder, name, (1,)))
+        if numbers not in (1, shape[-1]):
+            raise ValueError(f'the encoder has {name} of {numbers} numbers, but items are {tuple(shape)}')
 
 
-def _check_pretrained_fit(found, expected, part):
-    """Raise where a tree of arrays has not the names and shapes that are expected."""
-    found, expected = flatten_dict(found, sep='/'), flatten_dict(expected, sep='/')
-    for name in sorted(found.keys() | expected.keys()):
-        theirs, ours = (tree[name].shape if name in tree else 'missing' for tree in (found, expected))
-        if theirs != ours:
-            raise ValueError(f'{part}/{name} is {theirs}, not {ours}')
+def _checked_dimensions(encoder, item_shape, variables):
+    """The size of embeddings, where the encoder's variables fit and an item has an embedding at all."""
+    expected = initialize_shapes(encoder, item_shape)
+    for (part, found), shapes in zip(variables.items(), expected, strict=True):
+        check_pretrained_fit(found, shapes, part)
+    item = jax.ShapeDtypeStruct((1, *item_shape), jnp.uint8)
+    shape = jax.eval_shape(functools.partial(encode, encoder), *expected, item)[0].shape
+    if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:
+        raise ValueError(f'one item of shape {tuple(item_shape)} has an embedding of shape {shape}, not [1, D]')
+    return shape[1]
 
 
 def _pretrained_digest(description, arrays):

@@ -171,6 +171,9 @@ def _build_zero_shot_maps(config, item_shape, attributes, image_scaling, attribu
     """The linear maps of images and of attributes, those of --weights where they are given."""
     if config.weights:
         weights = _weights_to_build_from(config, item_shape)
+        theirs = getattr(weights.attribute_encoder, 'item_shape', None)
+        if theirs != (attributes,):
+            raise ConfigError(f'--weights={config.weights} know no classes by {attributes} attributes; give others')
         return weights.encoder, weights.attribute_encoder
     # Starts chosen on validation classes: a random map of images is noise in all logits, so it starts at zero. Of the
     # attributes' weights only the direction counts, so large ones learn slowly, which gave the lower validation loss.

@@ -27,8 +27,9 @@ from experiments.running.signals import StopSignals
 from experiments.running.workdir import Workdir, WorkdirError, default_workdir, writing_workdir
 from protojax.checkpoints import Checkpoints
 from protojax.datasets import Data
+from protojax.errors import WeightsError, first_line
 from protojax.photo_weights import PACKAGED
-from protojax.pretrained import Pretrained, load_pretrained, pretrained_path, save_pretrained
+from protojax.pretrained import Pretrained, check_pretrained_fit, load_pretrained, pretrained_path, save_pretrained
 from protojax.tasks import Task, task_started_from
 
 STAGES = ('pretrain', 'search', 'train')
@@ -182,6 +183,15 @@ def _evaluate_run_of_weights(run):
     origin = results_origin(weights.description)
     _say(f'weights that were trained with {results_as_flags(origin["config"])}')
     params = {'encoder': weights.params, 'classifier': weights.classifier}
+    expected = jax.eval_shape(run.task.initialize, jax.random.key(0))
+    try:
+        for part, found, shapes in zip(('params', 'batch_stats'), (params, weights.batch_stats), expected, strict=True):
+            check_pretrained_fit(found, shapes, part)
+    except ValueError as error:
+        raise WeightsError(
+            f'--weights={run.config.weights} are not of this method ({first_line(error)}); give the flags of their '
+            'training, or other weights'
+        ) from error
     return _evaluate_run(run, (params, weights.batch_stats), origin=origin)
 
 

@@ -8,7 +8,8 @@ only reads its fields or sets them with `clone`. One of your own has to keep thi
   [N, ...], and the embeddings that it returns [N, D] in float32.
 - Items of three axes are images [H, W, C] and come as uint8, or as floats from 0 to 255.
 - What it learns lies in the collection 'params'; running statistics, where it has any, in 'batch_stats'. All are
-  float32. A statistic called 'var' is a variance: a weights file with a negative one counts as damaged.
+  float32. A statistic called 'var' is a variance and one called 'radius' a length: a weights file with a negative
+  variance, or a radius that is not positive, counts as damaged.
 - With `train` it normalises by the statistics of the batch and moves the running ones towards them; without, it uses
   the running ones, so that the embedding of an item does not depend on the others.
 - `axis_name` names the axis of devices over which a training batch is spread: statistics of the batch are those of all

@@ -63,6 +63,8 @@ class ResNet12(nn.Module):
         x = scaled_pixels(images, self.mean, self.std, self.dtype)
         for filters in self.widths:
             x = ResidualBlock(filters, self.dtype)(x, train=train, axis_name=axis_name)
+        if 0 in x.shape[1:3]:
+            raise ValueError(f'images of shape {images.shape[1:]} are too small for {len(self.widths)} blocks')
         x = x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
         if self.sphere:
             x = Sphere()(x, train=train, axis_name=axis_name)

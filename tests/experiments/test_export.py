@@ -1,5 +1,6 @@
 """Exported files: other programs compute from them what JAX does."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import protojax
-from experiments.export import FORMATS, ExportConfig, run_export
+from experiments.export import FORMATS, ExportConfig, _compare_exported, run_export
 from experiments.running.config import ConfigError
 from protojax import exporting
 from protojax.datasets.synthetic.handwriting import handwriting
@@ -109,3 +110,10 @@ def test_errors_say_what_to_do(tmp_path, classes):
         run_export(ExportConfig())
     with pytest.raises(WeightsError, match='other weights'):
         run_export(ExportConfig(weights='omniglot-60way-5shot', classifier=str(classes), format='stablehlo'))
+
+
+@pytest.mark.parametrize('scale', [np.nan, np.inf])
+def test_weights_without_finite_embeddings_are_not_exported(weights, scale):
+    broken = dataclasses.replace(weights, encoder=weights.encoder.clone(scale=float(scale)))
+    with pytest.raises(ConfigError, match='--weights compute no finite embeddings; give others'):
+        _compare_exported(None, b'', broken, None)

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 import protojax
 from protojax import files, pretrained
-from protojax.encoders import EfficientNetLite, LinearMap, ResNet12
+from protojax.encoders import EfficientNetLite, LinearMap, ResNet12, initialize_shapes
 from protojax.errors import WeightsError
 from protojax.pretrained import Pretrained, load_pretrained, save_pretrained
 
@@ -225,6 +225,113 @@ DAMAGE = {
     'missing array': lambda file: rearranged(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),
     'no description': lambda file: file.write_bytes(safetensors.numpy.save({'x': np.zeros(3, np.float32)})),
 }
+
+
+def resealed(file, arrays=None, items=SHAPE, attribute_encoder=None, **settings):
+    """The file with other arrays and settings, whatever they are, and a digest that fits them."""
+    found, description = files.read_arrays(file, largest=1 << 30)
+    found |= arrays or {}
+    description['encoder'] |= settings
+    description['item_shape'] = list(items)
+    if attribute_encoder is not None:
+        description['attribute_encoder'] = attribute_encoder
+    description['digest'] = pretrained._pretrained_digest(description, found)
+    files.write_arrays(file, found, description)
+
+
+ONES = np.ones(2, np.float32)
+ATTRIBUTES = {'kind': 'LinearMap', 'dimensions': 8, 'item_shape': [5]}
+DENSE = {'classifier/Dense_0/kernel': np.ones((5, 8), np.float32), 'classifier/Dense_0/bias': np.ones(8, np.float32)}
+REFUSED = {
+    'a classifier that is an array': {'arrays': {'classifier': ONES}},
+    'an array of no part': {'arrays': {'other/x': ONES}},
+    'an array without a name': {'arrays': {'classifier/': ONES}},
+    'a deep tree': {'arrays': {'classifier' + 8 * '/a': ONES}},
+    'an array within an array': {'arrays': {'params/ConvBlock_0/kernel/x': ONES}},
+    'a large array': {'arrays': {'params/ConvBlock_0/bias': np.full(8, 1e19, np.float32)}},
+    'floats as its shape': {'item_shape': [16.0, 16.0, 1.0]},
+    'a truth as its shape': {'item_shape': [16, 16, True]},
+    'four axes': {'items': [1, 16, 16, 1]},
+    'no axes': {'items': []},
+    'a float of filters': {'filters': 8.0},
+    'a list of filters': {'filters': [8]},
+    'no filters': {'filters': None},
+    'a number as a truth': {'sphere': 0},
+    'a list as a truth': {'sphere': []},
+    'a truth as a number': {'scale': True},
+    'a list as a number': {'scale': [1.0]},
+    'a text as a number': {'scale': 'x'},
+    'a number as a list': {'mean': 0.25},
+    'a scale beyond float32': {'scale': 1e300},
+    'a scale below float32': {'scale': 1e-300},
+    'a mean beyond float32': {'mean': [-1e300]},
+    'a deviation below float32': {'std': [1e-40]},
+    'no mean': {'mean': []},
+    'no layers': {'kind': 'ResNet12', 'widths': []},
+    'a mean of other channels': {'mean': [0.0, 0.0, 0.0]},
+    'a deviation of other channels': {'std': [1.0, 1.0]},
+    'attributes in other dimensions': {'attribute_encoder': ATTRIBUTES | {'dimensions': 9}, 'arrays': DENSE},
+    'attributes without a shape': {'attribute_encoder': ATTRIBUTES | {'item_shape': None}, 'arrays': DENSE},
+    'attributes without weights': {'attribute_encoder': ATTRIBUTES},
+    'attributes that are images': {'attribute_encoder': {'kind': 'Conv4', 'filters': 8, 'item_shape': [16, 16, 1]}},
+}
+
+
+@pytest.mark.parametrize('change', REFUSED)
+def test_impossible_contents_are_refused_though_their_digest_fits(file, change):
+    resealed(file, **REFUSED[change])
+    with pytest.raises(WeightsError, match='get it again') as error:
+        load_pretrained(file)
+    assert '\n' not in str(error.value)
+
+
+def test_possible_contents_are_not(file):
+    resealed(file, attribute_encoder=ATTRIBUTES, arrays=DENSE, mean=[0], sphere=False, item_shape=[16, 16, 1])
+    assert load_pretrained(file).embed_attributes(np.ones((2, 5))).shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ('encoder', 'shape', 'why'),
+    [
+        (protojax.Conv4(filters=2), (8, 8, 1), 'embedding of shape'),
+        (LinearMap(2), (4, 4, 1), 'embedding of shape'),
+        (ResNet12(widths=(2, 2)), (3, 3, 1), 'too small for 2 blocks'),
+    ],
+)
+def test_encoders_without_embeddings_are_refused(file, encoder, shape, why):
+    with jax.numpy_rank_promotion('allow'):  # as it is for users, unlike in these tests
+        params, batch_stats = ones(encoder, (4, 4, 1) if 'small' in why else shape)
+        save_pretrained(file, Pretrained(encoder, params, batch_stats, {}), shape)
+        with pytest.raises(WeightsError, match=why):
+            load_pretrained(file)
+
+
+def ones(encoder, shape):
+    return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), initialize_shapes(encoder, shape))
+
+
+@pytest.mark.parametrize('radius', [0.0, -1.0])
+def test_a_sphere_has_a_radius(file, radius):
+    encoder = protojax.Conv4(filters=2, sphere=True)
+    params, batch_stats = ones(encoder, SHAPE)
+    save_pretrained(file, Pretrained(encoder, params, batch_stats, {}), SHAPE)
+    assert load_pretrained(file).encoder.sphere
+    batch_stats['Sphere_0']['radius'] = np.full((), radius, np.float32)
+    save_pretrained(file, Pretrained(encoder, params, batch_stats, {}), SHAPE)
+    with pytest.raises(WeightsError, match='radius is not positive'):
+        load_pretrained(file)
+
+
+@pytest.mark.parametrize('crop', [5, 0, -1.0, 1e-9, True, [0.5], '1'])
+def test_a_crop_is_a_part_of_the_image(file, original, crop):
+    save_pretrained(file, dataclasses.replace(original, encoder=EfficientNetLite(crop=crop)), SHAPE)
+    with pytest.raises(WeightsError, match='the encoder has crop='):
+        load_pretrained(file)
+
+
+def test_a_classifier_that_is_no_dict_is_not_saved(file, original):
+    with pytest.raises(ValueError, match='classifier is no name of an array in a dict'):
+        save_pretrained(file, dataclasses.replace(original, classifier=ONES), SHAPE)
 
 
 @pytest.mark.parametrize('damage', DAMAGE)
