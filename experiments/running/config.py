@@ -155,8 +155,8 @@ class Config(CompilingConfig):
     )
     patience: int = option(
         50,
-        'Stop after so many evaluations without a lower validation loss. Official code: 200, which doubles the time '
-        'of the search and chose the same length on Omniglot.',
+        'Stop after so many evaluations without a lower validation loss. Official code: 200, which makes the search '
+        'on Omniglot about twice as long.',
         group=STOPPING,
         minimum=1,
     )
