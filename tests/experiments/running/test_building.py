@@ -21,10 +21,11 @@ from experiments.running.building import (
     build_zero_shot_task,
 )
 from experiments.running.config import ConfigError, FewShotConfig, ZeroShotConfig
-from experiments.running.driver import ExperimentRun, save_experiment_weights
+from experiments.running.driver import ExperimentRun, _evaluate_run_of_weights, save_experiment_weights
 from experiments.running.identity import config_to_json, configured
 from protojax.datasets import Data, Split
 from protojax.episodes import Dataset, Episode, sample_episode
+from protojax.errors import WeightsError
 from protojax.pretrained import load_pretrained
 
 CONFIG = ZeroShotConfig(way=4, query=2, dimensions=16)
@@ -207,6 +208,31 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
     other = dataclasses.replace(config, weights=file, model='prototypical', context='none', distance='mahalanobis')
     with pytest.raises(ConfigError, match='were trained with --(distance|model)=.*; give this flag'):
         build_few_shot_task(other, data)
+
+
+@pytest.mark.parametrize(('distance', 'missing'), [('mahalanobis', 'factor'), ('diagonal', 'variance')])
+def test_weights_without_what_a_distance_has_learned_are_refused(distance, missing, tmp_path):
+    classes = Split(np.zeros((4, 3, 16, 16, 1), np.uint8), np.full(4, 3, np.int32), tuple('abcd'), None)
+    data = Data('tiny', True, classes, classes, classes)
+    config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, validation_way=2)
+    run = ExperimentRun(config, None, data, build_few_shot_task(config, data), [], SimpleNamespace(path=tmp_path))
+    save_experiment_weights(run, run.task.initialize(jax.random.key(0)), {})
+    config = dataclasses.replace(config, distance=distance, weights=str(tmp_path / 'weights.safetensors'))
+    with pytest.raises(WeightsError, match=f'not of this method .params/classifier/{missing} is missing') as error:
+        _evaluate_run_of_weights(run._replace(config=config, task=build_few_shot_task(config, data)))
+    assert '\n' not in str(error.value)
+
+
+def test_weights_of_other_attributes_are_refused(tmp_path):
+    task, train = problem()
+    data = Data('tiny', True, train, split(1), None)
+    run = ExperimentRun(CONFIG, None, data, task, [], SimpleNamespace(path=tmp_path))
+    save_experiment_weights(run, task.initialize(jax.random.key(0)), {})
+    config = dataclasses.replace(CONFIG, weights=str(tmp_path / 'weights.safetensors'))
+    assert build_zero_shot_task(config, data).attribute_encoder.item_shape == (4,)
+    fewer = data._replace(train=train._replace(attributes=train.attributes[:, :3]))
+    with pytest.raises(ConfigError, match='know no classes by 3 attributes; give others'):
+        build_zero_shot_task(config, fewer)
 
 
 def test_advice_names_a_flag_that_can_help():
