@@ -208,11 +208,15 @@ def _read_pretrained(path):
 
 
 def _check_array_names(names):
-    """Raise where names are not those of the arrays in PARTS, each of which is a tree of a few levels."""
+    """Raise where names are not those of the arrays in PARTS, each of which is a tree of a few levels.
+
+    What a classifier has learned may also be a single array.
+    """
     inner = set()
     for name in names:
         parts = name.split('/', DEEPEST)
-        if parts[0] not in PARTS or not 1 < len(parts) <= DEEPEST or '' in parts:
+        levels = 1 if parts[0] == 'classifier' else 2
+        if parts[0] not in PARTS or not levels <= len(parts) <= DEEPEST or '' in parts:
             raise ValueError(f'{name[:80]} is no name of an array in a dict of {", ".join(PARTS)}')
         inner.update('/'.join(parts[:number]) for number in range(1, len(parts)))
     for name in inner.intersection(names):

@@ -70,6 +70,8 @@ def _build_few_shot_encoder(config, data, item_shape):
     """What --encoder stands for, or the encoder of --weights."""
     if config.weights:
         return _weights_to_build_from(config, item_shape).encoder
+    if min(item_shape[:2]) < 16:  # four blocks, each of which halves the image, would leave nothing of it
+        raise ConfigError(f'images of {item_shape[0]}x{item_shape[1]} pixels are too small; 16x16 is the least')
     encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape, sphere=config.sphere)
     if config.pixels == 'standardized':
         mean, std = _channel_statistics(data.train)

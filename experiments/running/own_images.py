@@ -93,7 +93,7 @@ def load_weights_for_own_images(name):
     """Weights whose squared distances classify images -> Pretrained."""
     weights = load_pretrained(name)
     trained = weights.description.get('results', {}).get('config', {})
-    if trained.get('distance', 'euclidean') != 'euclidean' or weights.classifier:
+    if trained.get('distance', 'euclidean') != 'euclidean' or jax.tree.leaves(weights.classifier):
         raise ConfigError(f'--weights={name} were not trained for squared Euclidean distances alone; give others')
     try:
         image_form(weights)

@@ -12,6 +12,8 @@ import pytest
 import safetensors.numpy
 
 import protojax
+from experiments.running.config import ConfigError
+from experiments.running.own_images import load_weights_for_own_images
 from protojax import files, pretrained
 from protojax.encoders import EfficientNetLite, LinearMap, ResNet12, initialize_shapes
 from protojax.errors import WeightsError
@@ -243,7 +245,6 @@ ONES = np.ones(2, np.float32)
 ATTRIBUTES = {'kind': 'LinearMap', 'dimensions': 8, 'item_shape': [5]}
 DENSE = {'classifier/Dense_0/kernel': np.ones((5, 8), np.float32), 'classifier/Dense_0/bias': np.ones(8, np.float32)}
 REFUSED = {
-    'a classifier that is an array': {'arrays': {'classifier': ONES}},
     'an array of no part': {'arrays': {'other/x': ONES}},
     'an array without a name': {'arrays': {'classifier/': ONES}},
     'a deep tree': {'arrays': {'classifier' + 8 * '/a': ONES}},
@@ -329,9 +330,12 @@ def test_a_crop_is_a_part_of_the_image(file, original, crop):
         load_pretrained(file)
 
 
-def test_a_classifier_that_is_no_dict_is_not_saved(file, original):
-    with pytest.raises(ValueError, match='classifier is no name of an array in a dict'):
-        save_pretrained(file, dataclasses.replace(original, classifier=ONES), SHAPE)
+def test_what_a_classifier_has_learned_may_be_one_array(file, original):
+    learned = np.arange(3, dtype=np.float32)
+    save_pretrained(file, dataclasses.replace(original, classifier=learned), SHAPE)
+    np.testing.assert_array_equal(load_pretrained(file).classifier, learned)
+    with pytest.raises(ConfigError, match='squared Euclidean distances alone'):
+        load_weights_for_own_images(str(file))
 
 
 @pytest.mark.parametrize('damage', DAMAGE)
