@@ -10,7 +10,6 @@ new classes: python -m experiments.classify --weights=runs/.../weights.safetenso
 import dataclasses
 from pathlib import Path
 
-from experiments.running.building import build_few_shot_task
 from experiments.running.config import (
     EVALUATION,
     MAIN,
@@ -25,7 +24,6 @@ from experiments.running.own_images import ink_of_own_images, load_weights_for_o
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.folder import KINDS, find_folder_splits, load_folder
 from protojax.images import image_form
-from protojax.tasks import task_started_from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,23 +114,7 @@ def _resized(form, side):
     return form._replace(item_shape=(side, side, form.item_shape[2])) if side else form
 
 
-def _build_folder_task(config, data):
-    """As of all experiments or, with --init, from trained parameters and their encoder -> Task."""
-    if not config.init:
-        return build_few_shot_task(config, data)
-    if config.model in ('metalstm', 'statistician') or config.embedding == 'separate':
-        raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
-    if config.pretrain:
-        raise ConfigError('--init and --pretrain both say where the encoder starts; leave one of them out')
-    weights = load_weights_for_own_images(config.init)
-    item_shape = data.train.items.shape[2:]
-    if getattr(weights.encoder, 'sphere', False) and item_shape != tuple(weights.encoder.item_shape):
-        raise ConfigError(f'--init={config.init} holds the mean embedding of its own images; leave out --image_size')
-    task = build_few_shot_task(config, data, weights.encoder.clone(item_shape=item_shape))
-    return task_started_from(task, weights.params, weights.batch_stats)
-
-
-EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder, build=_build_folder_task)
+EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder)
 
 if __name__ == '__main__':
     launch(EXPERIMENT)

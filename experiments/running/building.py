@@ -17,12 +17,13 @@ from experiments.compared.nearest import nearest_task
 from experiments.compared.statistician import statistician_task
 from experiments.running.choices import DISTANCES, ENCODERS
 from experiments.running.config import PRETRAINING, PRETRAINING_BATCH, ConfigError
+from experiments.running.own_images import load_weights_for_own_images
 from experiments.running.results import results_origin
 from protojax import classifiers
 from protojax.augmentation import flip, jitter, mirror, shift
 from protojax.encoders import LinearMap
 from protojax.pretrained import load_pretrained
-from protojax.tasks import few_shot_task, zero_shot_task
+from protojax.tasks import few_shot_task, task_started_from, zero_shot_task
 
 METHOD = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # flags that weights are used with
 
@@ -32,6 +33,8 @@ def build_few_shot_task(config, data, encoder=None):
 
     `encoder` stands in for what --encoder says.
     """
+    if config.init:
+        return _build_started_task(config, data)
     check_few_shot_sizes(config, data)
     item_shape = data.train.items.shape[2:]
     sizes = {'way': config.way, 'shot': config.shot, 'query': config.query}
@@ -52,6 +55,21 @@ def build_few_shot_task(config, data, encoder=None):
     if config.embedding == 'separate':
         encoder, classify = decoupled_encoder(encoder), decoupled_classifier(classify)
     return few_shot_task(encoder, item_shape, classify=classify, augmentations=build_augmentations(config), **sizes)
+
+
+def _build_started_task(config, data):
+    """The task that starts from the weights of --init, with their encoder."""
+    weights, item_shape = load_weights_for_own_images(config.init), data.train.items.shape[2:]
+    theirs = tuple(weights.encoder.item_shape)
+    if theirs[-1] != item_shape[-1]:
+        raise ConfigError(
+            f'--init={config.init} is of images with {theirs[-1]} channels, but these have {item_shape[-1]}; give others'
+        )
+    if getattr(weights.encoder, 'sphere', False) and item_shape != theirs:
+        raise ConfigError(f'--init={config.init} holds the mean embedding of its own images; leave out --image_size')
+    encoder = weights.encoder.clone(item_shape=item_shape)
+    task = build_few_shot_task(dataclasses.replace(config, init=''), data, encoder)
+    return task_started_from(task, weights.params, weights.batch_stats)
 
 
 def build_pretraining(config, data, encoder):

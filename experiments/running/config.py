@@ -358,6 +358,12 @@ class FewShotConfig(Config):
         'Multiply brightness, contrast and saturation of each training image by factors in 1 +- this. Paper: 0.',
         group=TRAINING,
     )
+    init: str = option(
+        '',
+        'Weights to start from, with their encoder and temperature: a name that comes with protojax, or the '
+        'weights.safetensors of a run. Paper: none.',
+        group=TRAINING,
+    )
     pretrain: int = option(
         0,
         'Before the first episode, train the encoder, with a linear layer on top, to tell all training classes apart '
@@ -394,6 +400,8 @@ class FewShotConfig(Config):
         of_conv4 = ('kernel_init', 'scale_init', 'last_scale')
         if self.model == 'statistician':
             return dict.fromkeys((*of_conv4, 'pixels', 'precision'), '--model=statistician')
+        if self.init:
+            return dict.fromkeys((*of_conv4, 'encoder', 'pixels', 'sphere'), f'--init={self.init}')
         return dict.fromkeys(() if self.encoder == 'conv4' else of_conv4, f'--encoder={self.encoder}')
 
     def __post_init__(self):
@@ -408,6 +416,10 @@ class FewShotConfig(Config):
             )
         if self.pretrain and self.embedding == 'separate':
             raise ConfigError('--pretrain trains one encoder; leave it out, or --embedding=separate')
+        if self.init and (self.pretrain or self.weights):
+            raise ConfigError('--init says where the encoder starts; leave out --pretrain and --weights')
+        if self.init and (self.model in ('metalstm', 'statistician') or self.embedding == 'separate'):
+            raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
