@@ -25,6 +25,7 @@ MODERN = {
     'last_scale': 1.0,
     'flip': True,
     'shift': 8,
+    'two_sided': True,
     'sphere': True,
 }
 

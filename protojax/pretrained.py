@@ -49,9 +49,11 @@ ENCODERS = {encoder.__name__: encoder for encoder in (Conv4, EfficientNetLite, L
 # Settings of ENCODERS. What is not named here is a positive number.
 LISTS = ('mean', 'std', 'widths', 'item_shape')
 OPEN = ('crop', 'item_shape')  # may be None
-TYPES = {'sphere': (bool,), 'unit_length': (bool,)}
+TRUTHS = ('sphere', 'two_sided', 'unit_length')
+TYPES = dict.fromkeys(TRUTHS, (bool,))
 TYPES |= dict.fromkeys(('filters', 'dimensions', 'widths', 'item_shape'), (int,))
-RANGES = {'sphere': (0, 1), 'unit_length': (0, 1), 'crop': (0.01, 1), 'mean': (-LARGEST_NUMBER, LARGEST_NUMBER)}
+RANGES = dict.fromkeys(TRUTHS, (0, 1))
+RANGES |= {'crop': (0.01, 1), 'mean': (-LARGEST_NUMBER, LARGEST_NUMBER)}
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -62,9 +62,8 @@ def _build_started_task(config, data):
     weights, item_shape = load_weights_for_own_images(config.init), data.train.items.shape[2:]
     theirs = tuple(weights.encoder.item_shape)
     if theirs[-1] != item_shape[-1]:
-        raise ConfigError(
-            f'--init={config.init} is of images with {theirs[-1]} channels, but these have {item_shape[-1]}; give others'
-        )
+        channels = f'{theirs[-1]} channels, but here they have {item_shape[-1]}'
+        raise ConfigError(f'--init={config.init} is of images with {channels}; give others')
     if getattr(weights.encoder, 'sphere', False) and item_shape != theirs:
         raise ConfigError(f'--init={config.init} holds the mean embedding of its own images; leave out --image_size')
     encoder = weights.encoder.clone(item_shape=item_shape)
@@ -90,7 +89,8 @@ def _build_few_shot_encoder(config, data, item_shape):
         return _weights_to_build_from(config, item_shape).encoder
     if min(item_shape[:2]) < 16:  # four blocks, each of which halves the image, would leave nothing of it
         raise ConfigError(f'images of {item_shape[0]}x{item_shape[1]} pixels are too small; 16x16 is the least')
-    encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape, sphere=config.sphere)
+    at_test = {'two_sided': config.two_sided, 'sphere': config.sphere}
+    encoder = ENCODERS[config.encoder](config).clone(item_shape=item_shape, **at_test)
     if config.pixels == 'standardized':
         mean, std = _channel_statistics(data.train)
         encoder = encoder.clone(mean=tuple(map(float, mean)), std=tuple(map(float, std)))

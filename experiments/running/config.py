@@ -333,6 +333,11 @@ class FewShotConfig(Config):
         "paper does not say; PyTorch's is 1.",
         group=MODEL,
     )
+    two_sided: bool = option(
+        False,
+        'At test, embed each image and its mirror image, and take the mean of the two embeddings. Paper: no.',
+        group=MODEL,
+    )
     sphere: bool = option(
         False,
         'At test, move embeddings to a sphere about their mean in training: of an embedding less this mean only the '
@@ -401,7 +406,7 @@ class FewShotConfig(Config):
         if self.model == 'statistician':
             return dict.fromkeys((*of_conv4, 'pixels', 'precision'), '--model=statistician')
         if self.init:
-            return dict.fromkeys((*of_conv4, 'encoder', 'pixels', 'sphere'), f'--init={self.init}')
+            return dict.fromkeys((*of_conv4, 'encoder', 'pixels', 'two_sided', 'sphere'), f'--init={self.init}')
         return dict.fromkeys(() if self.encoder == 'conv4' else of_conv4, f'--encoder={self.encoder}')
 
     def __post_init__(self):
@@ -416,10 +421,8 @@ class FewShotConfig(Config):
             )
         if self.pretrain and self.embedding == 'separate':
             raise ConfigError('--pretrain trains one encoder; leave it out, or --embedding=separate')
-        if self.init and (self.pretrain or self.weights):
-            raise ConfigError('--init says where the encoder starts; leave out --pretrain and --weights')
-        if self.init and (self.model in ('metalstm', 'statistician') or self.embedding == 'separate'):
-            raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
+        if self.init:
+            self._check_start()
         if not 0 <= self.jitter < 1:
             raise ConfigError(f'--jitter={self.jitter} must be at least 0 and below 1')
         if any(way < 2 for way in self.test_way) or any(shot < 1 for shot in self.test_shot):
@@ -438,13 +441,24 @@ class FewShotConfig(Config):
         if self.model not in ('prototypical', 'matching'):
             self._check_compared()
 
+    def _check_start(self):
+        """Raise where a flag is given that does not go with --init."""
+        if self.weights:
+            raise ConfigError('--weights are only evaluated, --init trained further; leave one of them out')
+        if self.pretrain:
+            raise ConfigError('--init and --pretrain both say where the encoder starts; give --pretrain=0')
+        if self.temperature != 1:
+            raise ConfigError('the weights of --init have their temperature in them; give --temperature=1')
+        if self.model in ('metalstm', 'statistician') or self.embedding == 'separate':
+            raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
+
     def _check_compared(self):
         """Raise where a flag is given that the compared system does not use."""
         _check_unused(self, 'temperature', 'prototypes_per_class', 'context', 'embedding', 'pretrain')
         if self.model == 'metalstm':
             _check_unused(self, 'finetune')
         if self.model != 'nearest':
-            _check_unused(self, 'encoder', 'distance', 'sphere', 'mirror', 'shift', 'flip', 'jitter')
+            _check_unused(self, 'encoder', 'distance', 'two_sided', 'sphere', 'mirror', 'shift', 'flip', 'jitter')
         if self.model == 'nearest' and self.distance not in ('euclidean', 'cosine'):
             raise ConfigError(f'--distance={self.distance} is not for --model=nearest; choose euclidean or cosine')
         if self.model == 'metalstm' and {self.way, self.validation_way, *self.test_way} != {self.way}:

@@ -23,6 +23,7 @@ It may have these fields, each of which is used where it is there:
 - `crop`: the side of the central square of an image that it is to see, in shorter sides of the image; without,
   `load_images` shows it the whole image.
 - `scale`: a factor of the embeddings, which takes a temperature of squared distances into saved weights.
+- `two_sided`: whether test embeddings are means over an image and its mirror image.
 - `sphere`: whether test embeddings lie on a sphere about their mean, so that images must keep the size of training.
 - `dtype`: of the activations, which may be bfloat16; parameters, statistics and embeddings stay float32.
 - `kernels`, `products`: whether faster forms for CPUs are used; exports turn them off.

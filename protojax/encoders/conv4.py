@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from protojax.encoders import block, cpu
 from protojax.encoders.block import MOMENTUM
 from protojax.encoders.pixels import scaled_pixels
+from protojax.encoders.sides import both_sides, mean_of_sides
 from protojax.encoders.sphere import Sphere
 
 # How parameters start. 'uniform' is what PyTorch did when the paper was written. The size of a kernel does not change
@@ -68,20 +69,24 @@ class Conv4(nn.Module):
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None
+    two_sided: bool = False  # whether test embeddings are means over an image and its mirror image
     sphere: bool = False  # whether test embeddings lie on a sphere about their mean
     scale: float = 1.0  # of the embeddings; takes a temperature of squared distances into the encoder
     kernels: bool = True  # use the CPU kernels where they apply
     dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
-    settings: ClassVar[tuple[str, ...]] = ('filters', 'mean', 'std', 'item_shape', 'sphere', 'scale')
+    settings: ClassVar[tuple[str, ...]] = ('filters', 'mean', 'std', 'item_shape', 'two_sided', 'sphere', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
-        x = scaled_pixels(images, self.mean, self.std, self.dtype)
+        two_sided = self.two_sided and not train
+        x = scaled_pixels(both_sides(images) if two_sided else images, self.mean, self.std, self.dtype)
         kernel_init, scale_init = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
         for factor in (1.0, 1.0, 1.0, self.last_scale):
             scales = partial(_scaled_start, scale_init, factor)
             x = ConvBlock(self.filters, kernel_init, scales, self.kernels)(x, train=train, axis_name=axis_name)
         x = x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+        if two_sided:
+            x = mean_of_sides(x)
         if self.sphere:
             x = Sphere()(x, train=train, axis_name=axis_name)
         return self.scale * x

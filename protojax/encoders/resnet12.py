@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from protojax.encoders.block import EPSILON, MOMENTUM, max_pool
 from protojax.encoders.pixels import scaled_pixels
+from protojax.encoders.sides import both_sides, mean_of_sides
 from protojax.encoders.sphere import Sphere
 
 
@@ -53,19 +54,23 @@ class ResNet12(nn.Module):
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     item_shape: Sequence[int] | None = None
+    two_sided: bool = False  # whether test embeddings are means over an image and its mirror image
     sphere: bool = False  # whether test embeddings lie on a sphere about their mean
     scale: float = 1.0  # of the embeddings
     dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings stay float32
-    settings: ClassVar[tuple[str, ...]] = ('widths', 'mean', 'std', 'item_shape', 'sphere', 'scale')
+    settings: ClassVar[tuple[str, ...]] = ('widths', 'mean', 'std', 'item_shape', 'two_sided', 'sphere', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
-        x = scaled_pixels(images, self.mean, self.std, self.dtype)
+        two_sided = self.two_sided and not train
+        x = scaled_pixels(both_sides(images) if two_sided else images, self.mean, self.std, self.dtype)
         for filters in self.widths:
             x = ResidualBlock(filters, self.dtype)(x, train=train, axis_name=axis_name)
         if 0 in x.shape[1:3]:
             raise ValueError(f'images of shape {images.shape[1:]} are too small for {len(self.widths)} blocks')
         x = x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
+        if two_sided:
+            x = mean_of_sides(x)
         if self.sphere:
             x = Sphere()(x, train=train, axis_name=axis_name)
         return self.scale * x

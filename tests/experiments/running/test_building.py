@@ -210,6 +210,22 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
         build_few_shot_task(other, data)
 
 
+@pytest.mark.parametrize('channels', [1, 3])
+def test_training_starts_from_weights_of_images_with_as_many_channels(channels):
+    classes = Split(np.zeros((4, 3, 28, 28, channels), np.uint8), np.full(4, 3, np.int32), tuple('abcd'), None)
+    data = Data('tiny', True, classes, classes, classes)
+    config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, validation_way=2)
+    config = dataclasses.replace(config, init='omniglot-60way-1shot')
+    if channels == 3:
+        with pytest.raises(ConfigError, match='is of images with 1 channels, but here they have 3; give others'):
+            build_few_shot_task(config, data)
+        return
+    params, batch_stats = build_few_shot_task(config, data).initialize(jax.random.key(0))
+    weights = load_pretrained(config.init)
+    jax.tree.map(np.testing.assert_array_equal, params['encoder'], weights.params)
+    jax.tree.map(np.testing.assert_array_equal, batch_stats, weights.batch_stats)
+
+
 @pytest.mark.parametrize(('distance', 'missing'), [('mahalanobis', 'factor'), ('diagonal', 'variance')])
 def test_weights_without_what_a_distance_has_learned_are_refused(distance, missing, tmp_path):
     classes = Split(np.zeros((4, 3, 16, 16, 1), np.uint8), np.full(4, 3, np.int32), tuple('abcd'), None)

@@ -47,7 +47,8 @@ def test_the_recipes_are_the_papers():
     assert (omniglot.RECIPE.way, omniglot.RECIPE.query, omniglot.RECIPE.test_episodes) == (60, 5, 1000)
     for recipe in (omniglot.RECIPE, miniimagenet.RECIPE):
         assert (recipe.learning_rate, recipe.halve_every, recipe.weight_decay) == (1e-3, 2000, 0)
-        assert not (recipe.mirror or recipe.flip or recipe.shift or recipe.jitter or recipe.pretrain or recipe.sphere)
+        beyond = ('mirror', 'flip', 'shift', 'jitter', 'init', 'pretrain', 'two_sided', 'sphere')
+        assert not any(getattr(recipe, name) for name in beyond)
         assert (recipe.model, recipe.distance, recipe.temperature) == ('prototypical', 'euclidean', 1)
     for recipe in RECIPES:
         assert (recipe.optimizer, recipe.schedule, recipe.episodes_per_step) == ('adam', 'halving', 1)
@@ -92,6 +93,10 @@ def test_the_recipes_are_the_papers():
         ({'pretrain': 10, 'episodes_per_step': 4}, '--pretrain=10 is no multiple of --episodes_per_step=4'),
         ({'pretrain': 10, 'embedding': 'separate'}, '--pretrain trains one encoder'),
         ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
+        ({'init': 'w', 'weights': 'w'}, 'leave one of them out'),
+        ({'init': 'w', 'pretrain': 10}, 'give --pretrain=0'),
+        ({'init': 'w', 'temperature': 64.0}, 'give --temperature=1'),
+        ({'init': 'w', 'embedding': 'separate'}, '--init gives one encoder'),
     ],
 )
 def test_bad_values_are_named(values, named):
@@ -107,6 +112,7 @@ def test_bad_values_are_named(values, named):
         (['--encoder=resnet12', '--kernel_init=he_normal'], '--kernel_init=he_normal is not for --encoder=resnet12'),
         (['--model=statistician', '--precision=bfloat16'], '--precision=bfloat16 is not for --model=statistician'),
         (['--model=statistician', '--last_scale=0.5'], '--last_scale=0.5 is not for --model=statistician'),
+        (['--init=w', '--sphere'], '--sphere=True is not for --init=w'),
     ],
 )
 def test_flags_that_would_do_nothing_are_refused(arguments, named):

@@ -77,6 +77,17 @@ def test_the_sphere_about_the_running_mean_by_hand(encoder):
         np.testing.assert_allclose(y, 0.5 * radius * (x - mean) / np.linalg.norm(x - mean), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize('encoder', [SMALL, ResNet12(widths=(4, 4, 4, 8))])
+def test_two_sided_embeddings_are_means_over_an_image_and_its_mirror_image_at_test_alone(encoder):
+    params, stats = fresh(encoder)
+    two_sided = encoder.clone(two_sided=True)
+    sides = [jitted(encoder)(params, stats, images)[0] for images in (IMAGES, IMAGES[:, :, ::-1])]
+    assert np.abs(sides[0] - sides[1]).max() > 1e-3
+    np.testing.assert_allclose(jitted(two_sided)(params, stats, IMAGES)[0], np.mean(sides, 0), rtol=1e-4, atol=1e-6)
+    in_training = [jitted(one, train=True)(params, stats, IMAGES)[0] for one in (encoder, two_sided)]
+    np.testing.assert_array_equal(*in_training)
+
+
 def test_the_sphere_of_several_devices_is_that_of_one():
     encoder = SMALL.clone(sphere=True)
     params, stats = fresh(encoder)
