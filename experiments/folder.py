@@ -10,15 +10,7 @@ new classes: python -m experiments.classify --weights=runs/.../weights.safetenso
 import dataclasses
 from pathlib import Path
 
-from experiments.running.config import (
-    EVALUATION,
-    MAIN,
-    MODEL,
-    STOPPING,
-    ConfigError,
-    FewShotConfig,
-    option,
-)
+from experiments.running.config import EVALUATION, MAIN, MODEL, STOPPING, ConfigError, FewShotConfig, option
 from experiments.running.identity import config_identity, name_of_config
 from experiments.running.own_images import ink_of_own_images, load_weights_for_own_images
 from experiments.running.startup import Experiment, launch

@@ -7,13 +7,7 @@ section whose tables are all empty is left out.
 import re
 import statistics
 
-from experiments.publishing.comparison import (
-    CHARTS,
-    PLACE,
-    comparison_has_ours,
-    comparison_lines,
-    published_comparison,
-)
+from experiments.publishing.comparison import CHARTS, PLACE, comparison_has_ours, comparison_lines, published_comparison
 from experiments.publishing.records import (
     LENGTHS,
     published_records,

@@ -208,7 +208,7 @@ def _build_zero_shot_maps(config, item_shape, attributes, image_scaling, attribu
     return image_map, attribute_map
 
 
-def _center_and_scale(vectors, center=True, scale=True):
+def _center_and_scale(vectors, center, scale):
     """Mean, and root mean square of what is left, as options of LinearMap: [N, D] -> [D], [].
 
     One scale for all dimensions: that some vary more than others tells which of them matter.

@@ -9,10 +9,7 @@ from protojax.encoders import Conv4, ResNet12
 
 ENCODERS = {
     'conv4': lambda config: Conv4(
-        kernel_init=config.kernel_init,
-        scale_init=config.scale_init,
-        last_scale=config.last_scale,
-        kernels=config.kernels == 'auto',
+        kernel_init=config.kernel_init, scale_init=config.scale_init, last_scale=config.last_scale
     ),
     'resnet12': lambda config: ResNet12(),
     'resnet12-wide': lambda config: ResNet12(widths=(64, 160, 320, 640)),

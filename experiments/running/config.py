@@ -411,10 +411,9 @@ class FewShotConfig(Config):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.temperature <= 0:
-            raise ConfigError(f'--temperature={self.temperature} must be above 0')
-        if self.last_scale <= 0:
-            raise ConfigError(f'--last_scale={self.last_scale} must be above 0')
+        for name in ('temperature', 'last_scale', 'finetune_rate'):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f'--{name}={getattr(self, name)} must be above 0')
         if self.pretrain % self.episodes_per_step:
             raise ConfigError(
                 f'--pretrain={self.pretrain} is no multiple of --episodes_per_step={self.episodes_per_step}'
@@ -436,8 +435,6 @@ class FewShotConfig(Config):
             )
         if self.embedding == 'separate' and self.weights:
             raise ConfigError('--weights hold one encoder; for --embedding=separate give --evaluate_only --workdir')
-        if self.finetune_rate <= 0:
-            raise ConfigError(f'--finetune_rate={self.finetune_rate} must be above 0')
         if self.model not in ('prototypical', 'matching'):
             self._check_compared()
 

@@ -64,7 +64,10 @@ def run_experiment(config, experiment):
         pretrained_path(config.weights)  # a wrong name is told before minutes are spent on data
     with phase('loading the data'):
         data = experiment.load(config)
-    _say(f'protojax on {data.title}: {_describe_data(data)}')
+    splits = {'train': data.train, 'validation': data.validation, 'test': data.test}
+    classes = {name: split.names for name, split in splits.items() if split is not None}
+    sizes = ', '.join(f'{len(names)} {split} classes' for split, names in classes.items())
+    _say(f'protojax on {data.title}: {sizes}')
     task = experiment.build(config, data)  # before the workdir, which a config that does not fit must not claim
     if task.unlabeled:
         check_few_shot_sizes(config, data, task.unlabeled)
@@ -72,7 +75,7 @@ def run_experiment(config, experiment):
     connect_job(devices)
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     _say(f'{describe_devices(devices)}; workdir {workdir.path}')
-    workdir.write_json('classes.json', _class_names(data))
+    workdir.write_json('classes.json', classes)
     this = ExperimentRun(config, experiment, data, task, devices, workdir)
     try:
         if config.weights:
@@ -111,7 +114,8 @@ def _train_in_stages(run, stop):
         found = max(int(search.best.step), 1) * config.episodes_per_step
         episodes = found if config.retrain_length == 'best' else int(search.state.step) * config.episodes_per_step
         _say(f'lowest validation loss after {found} episodes; training anew on train+validation for {episodes}')
-    training = placed(config, devices, *_known_splits(config, data))
+    known = [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
+    training = placed(config, devices, *known)
     return _last_of_stage(fit_stage(config, run.task, training, stage='train', episodes=episodes, **options), config)
 
 
@@ -206,21 +210,6 @@ def save_experiment_weights(run, variables, results):
         encoder, params['encoder'], batch_stats, {'results': results}, run.task.attribute_encoder, params['classifier']
     )
     save_pretrained(run.workdir.path / 'weights.safetensors', weights, item_shape)
-
-
-def _known_splits(config, data):
-    """The splits that the final model is trained on."""
-    return [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
-
-
-def _class_names(data):
-    """{split: names of its classes}, for the splits that there are."""
-    splits = {'train': data.train, 'validation': data.validation, 'test': data.test}
-    return {name: split.names for name, split in splits.items() if split is not None}
-
-
-def _describe_data(data):
-    return ', '.join(f'{len(names)} {split} classes' for split, names in _class_names(data).items())
 
 
 def _say(line):

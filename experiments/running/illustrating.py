@@ -1,5 +1,7 @@
 """The pictures that a finished run leaves in its workdir."""
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -74,27 +76,20 @@ def _illustrated_episode(config, task, embedded, *, way, shot):
     """The first test episode of a setting, by the places of its items: see episode_of_every_item."""
     places = np.arange(embedded.items.shape[0] * embedded.items.shape[1]).reshape(embedded.items.shape[:2])
     key = jax.random.fold_in(keys_for_evaluating(config)[1], 0)
+    sizes = {'way': way, 'shot': shot, 'query': config.test_query, 'unlabeled': task.unlabeled}
     dataset = Dataset(places, np.asarray(embedded.counts))
-    return jax.device_get(
-        jax.jit(sample_episode, static_argnames=('way', 'shot', 'query', 'unlabeled'))(
-            key, dataset, way=way, shot=shot, query=config.test_query, unlabeled=task.unlabeled
-        )
-    )
+    return jax.device_get(jax.jit(partial(sample_episode, **sizes))(key, dataset))
 
 
 def episode_of_every_item(embedded, *, shot=0, query=None, unlabeled=0):
     """An episode of all classes at once, by the places of its items when all stand in a row, class by class."""
     rng, size = np.random.default_rng(0), embedded.items.shape[1]
     chosen = [size * label + rng.permutation(count) for label, count in enumerate(np.asarray(embedded.counts))]
-    support = [places[:shot] for places in chosen]
-    queries = [places[shot:][:query] for places in chosen]
-    parts = [part for own in (support, queries) for part in (np.concatenate(own), _illustrated_labels(own))]
+    parts = []
+    for classes in ([places[:shot] for places in chosen], [places[shot:][:query] for places in chosen]):
+        parts += [np.concatenate(classes), np.repeat(np.arange(len(classes)), [len(places) for places in classes])]
     others = np.concatenate([places[shot + query :][:unlabeled] for places in chosen]) if unlabeled else None
     return Episode(*parts, np.arange(len(chosen)), others, attributes=embedded.attributes)
-
-
-def _illustrated_labels(classes):
-    return np.repeat(np.arange(len(classes)), [len(places) for places in classes])
 
 
 def _illustrated_items(items, places):

@@ -82,15 +82,11 @@ def connect_job(devices):
     The first time, JAX gives them 30 seconds to find each other; from then on they wait for the slowest.
     """
     if jax.process_count() > 1:
-        _meet_in_job('connect')
+        everyone = set(range(jax.process_count()))  # some may come later than the first collective would wait
+        meeting = f'connect {next(meetings)}'
+        multihost.sync_global_processes(meeting, timeout=SECONDS_TO_PREPARE, processes=everyone)
         parallelize(lambda x: jax.lax.psum(x, AXIS), devices)(np.zeros(()))
         multihost_utils.broadcast_one_to_all(np.zeros(()))  # one device of each process, which are yet another group
-
-
-def _meet_in_job(place):
-    """Wait until every process has come to a place, which may take longer than the first collective would wait."""
-    everyone = set(range(jax.process_count()))
-    multihost.sync_global_processes(f'{place} {next(meetings)}', timeout=SECONDS_TO_PREPARE, processes=everyone)
 
 
 def leave_job(code):

@@ -13,7 +13,10 @@ def results_of_run(config, data, scores, about, origin=None):
 
     Nothing in it depends on how often the run was interrupted.
     """
-    weights = {} if origin is None else {'weights': origin}
+    weights, table = {} if origin is None else {'weights': origin}, {}
+    for setting, score in scores.items():
+        rounded = {'accuracy': round(score.accuracy, 4), 'ci95': round(score.ci95, 4)}
+        table[setting] = {**rounded, 'loss': score.loss, 'episodes': score.episodes}
     return {
         'dataset': data.title,
         'synthetic': data.synthetic,
@@ -23,7 +26,7 @@ def results_of_run(config, data, scores, about, origin=None):
         'config': config_identity(config),
         **about,
         **weights,
-        config.evaluate_on: {setting: _result_as_json(score) for setting, score in scores.items()},
+        config.evaluate_on: table,
     }
 
 
@@ -39,15 +42,6 @@ def results_as_flags(config):
     unusual = [name for name in ('model', 'distance', 'context') if config.get(name, USUAL[name]) != USUAL[name]]
     names = [name for name in ('way', 'shot', 'query', *unusual, 'recipe', 'episodes', 'seed') if name in config]
     return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
-
-
-def _result_as_json(score):
-    return {
-        'accuracy': round(score.accuracy, 4),
-        'ci95': round(score.ci95, 4),
-        'loss': score.loss,
-        'episodes': score.episodes,
-    }
 
 
 def results_table(results, experiment):
