@@ -46,7 +46,9 @@ class Checkpoints:
     def save(self, step: int, tree: Any) -> None:
         """Write a checkpoint of the tree, which every process of a job holds whole."""
         tree = jax.device_get(tree)
-        arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(_checkpoint_record(tree))}
+        arrays, digest = _checkpoint_shapes(tree), _checkpoint_digest(tree)
+        record = {'arrays': arrays, 'digest': digest, 'seal': _checkpoint_seal(arrays, digest)}
+        arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(record)}
         try:
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
         except jax.errors.JaxRuntimeError:  # as above
@@ -105,8 +107,9 @@ class Checkpoints:
         """Rename damaged checkpoints, so that training can write these steps again and nothing is lost."""
         if jax.process_index() == 0:
             for step in steps:
-                folder = self.directory / str(step)
-                folder.rename(_free_checkpoint_name(folder))
+                names = (f'{step}.damaged{number or ""}' for number in range(1000))
+                free = next(name for name in names if not (self.directory / name).exists())
+                (self.directory / str(step)).rename(self.directory / free)
         if steps:
             self._manager.reload()
 
@@ -123,16 +126,6 @@ def _open_checkpoints(directory, keep):
             with contextlib.suppress(FileNotFoundError):  # another process of the job was quicker
                 notes.rename(notes.with_name(f'{notes.name}.damaged'))
         return ocp.CheckpointManager(directory, options=options)
-
-
-def _free_checkpoint_name(folder):
-    candidates = (folder.with_name(f'{folder.name}.damaged{"" if i == 0 else i}') for i in range(1000))
-    return next(name for name in candidates if not name.exists())
-
-
-def _checkpoint_record(tree):
-    arrays, digest = _checkpoint_shapes(tree), _checkpoint_digest(tree)
-    return {'arrays': arrays, 'digest': digest, 'seal': _checkpoint_seal(arrays, digest)}
 
 
 def _checkpoint_seal(arrays, digest):

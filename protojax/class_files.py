@@ -28,23 +28,19 @@ def load_classes(path: str | os.PathLike, *, encoder: str = '') -> KnownClasses:
     path = pathlib.Path(path)
     try:
         arrays, description = read_arrays(path, largest=LARGEST)
-        known, theirs = _classes_in_file(arrays, description), description['encoder']
+        names, theirs = description['names'], description['encoder']
+        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not texts or not 0 < len(set(names)) == len(names):
+            raise ValueError('its names are not one for each class')
+        kinds = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
+        expected = {'sums': ('float64', (len(names), arrays['sums'].shape[-1])), 'counts': ('int32', (len(names),))}
+        expected |= {name: ('float32', (1,)) for name in ('temperature', 'threshold')}
+        if description['format'] != FORMAT or kinds != expected:
+            raise ValueError('its contents do not match their description')
+        numbers = arrays['sums'], arrays['counts'], arrays['temperature'][0], arrays['threshold'][0]
+        known = checked_known_classes(KnownClasses(tuple(names), *numbers))
     except Exception as error:  # damage takes many forms
         raise WeightsError(f'{path} holds no usable classes ({first_line(error)}); save them again') from error
     if encoder and theirs != encoder:
         raise WeightsError(f'the classes in {path} are of embeddings by other weights; load those weights')
     return known
-
-
-def _classes_in_file(arrays, description):
-    names = description['names']
-    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not texts or not 0 < len(set(names)) == len(names):
-        raise ValueError('its names are not one for each class')
-    kinds = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
-    expected = {'sums': ('float64', (len(names), arrays['sums'].shape[-1])), 'counts': ('int32', (len(names),))}
-    expected |= {name: ('float32', (1,)) for name in ('temperature', 'threshold')}
-    if description['format'] != FORMAT or kinds != expected:
-        raise ValueError('its contents do not match their description')
-    temperature, threshold = arrays['temperature'][0], arrays['threshold'][0]
-    return checked_known_classes(KnownClasses(tuple(names), arrays['sums'], arrays['counts'], temperature, threshold))

@@ -91,15 +91,14 @@ def episode_scorer(
     # Of each device in one dispatch, a multiple of at_once, or XLA compiles the rest apart.
     share = 1 if one_by_one else at_once * math.ceil(episodes / (dispatches * at_once * len(devices)))
 
-    def score_episode(params, dataset, key):
-        episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
-        logits = classify(params, episode)
-        labels = episode.query_labels
-        return classifiers.losses(logits, labels).mean(), classifiers.accuracies(logits, labels).mean()
-
     def score_part(params, dataset, key, start):
+        def score(number):
+            episode_key = jax.random.fold_in(key, number)
+            episode = sample_episode(episode_key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
+            logits, labels = classify(params, episode), episode.query_labels
+            return classifiers.losses(logits, labels).mean(), classifiers.accuracies(logits, labels).mean()
+
         numbers = start + lax.axis_index(AXIS) * share + jnp.arange(share)
-        score = lambda number: score_episode(params, dataset, jax.random.fold_in(key, number))  # noqa: E731
         if one_by_one:
             return lax.all_gather(score(numbers[0]), AXIS)
         return lax.all_gather(lax.map(score, numbers, batch_size=at_once), AXIS, tiled=True)
@@ -127,16 +126,17 @@ def zero_shot_scorer(
     classes of the data set and the items of one class as queries. The second score is the mean over classes.
     """
 
-    def score_class(params, dataset, label):
-        queries = dataset.items[label]
-        labels = jnp.full(queries.shape[0], label)
-        every_class = jnp.arange(dataset.counts.shape[0])
-        episode = Episode(queries[:0], labels[:0], queries, labels, every_class, attributes=dataset.attributes)
-        logits = classify(params, episode)
-        return classifiers.losses(logits, labels), classifiers.accuracies(logits, labels)
-
     def score_part(params, dataset):
-        return lax.map(lambda label: score_class(params, dataset, label), jnp.arange(dataset.counts.shape[0]))
+        every_class = jnp.arange(dataset.counts.shape[0])
+
+        def score(label):
+            queries = dataset.items[label]
+            labels = jnp.full(queries.shape[0], label)
+            episode = Episode(queries[:0], labels[:0], queries, labels, every_class, attributes=dataset.attributes)
+            logits = classify(params, episode)
+            return classifiers.losses(logits, labels), classifiers.accuracies(logits, labels)
+
+        return lax.map(score, every_class)
 
     score_part = parallelize(score_part, devices)
 

@@ -134,7 +134,11 @@ def read_images(paths: Sequence[pathlib.Path], form: ImageForm, *, ink: str = 'a
 
 def read_image(path: str | os.PathLike, form: ImageForm, *, ink: str = 'auto') -> np.ndarray:
     """One image of that form: uint8 [height, width, channels]."""
-    return decode_image(_image_contents(pathlib.Path(path)), form, name=str(path), ink=ink)
+    try:
+        contents = read_whole(path, largest=LARGEST_FILE)
+    except (OSError, ValueError) as error:
+        raise DataError(f'{pathlib.Path(path)} cannot be read ({first_line(error)})') from error
+    return decode_image(contents, form, name=str(path), ink=ink)
 
 
 def decode_image(contents: bytes, form: ImageForm, *, name: str = 'this', ink: str = 'auto') -> np.ndarray:
@@ -149,7 +153,10 @@ def decode_image(contents: bytes, form: ImageForm, *, name: str = 'this', ink: s
             share = form.crop or 1.0
             whole = picture.size
             picture.draft(mode, (int(2 * width / share), int(2 * height / share)))
-            _ask_memory(picture, whole if 'progressive' in picture.info else picture.size, mode, Budget(len(contents)))
+            decoded = whole if 'progressive' in picture.info else picture.size
+            grey = mode == 'L' and picture.mode in ('1', 'L', 'P') and not picture.has_transparency_data
+            # Pillow takes four bytes for whatever is not grey.
+            Budget(len(contents)).spend(decoded[0] * decoded[1] * (1 if grey else 4))
             flat = _flat_image(_upright_image(picture), mode)
     except DataError:
         raise
@@ -177,7 +184,7 @@ def _is_drawing(image: np.ndarray) -> bool:
     return bool(colourless and paper.mean() > 0.5)
 
 
-def _light_ink(grey: np.ndarray, ink: str = 'auto') -> np.ndarray:
+def _light_ink(grey: np.ndarray, ink: str) -> np.ndarray:
     """A drawing with ink = 255 on paper = 0, whatever levels they had: uint8 [H, W] -> uint8 [H, W].
 
     The paper is what most of the edge shows, and the ink is dark or light as the whole is darker or lighter than that.
@@ -190,19 +197,6 @@ def _light_ink(grey: np.ndarray, ink: str = 'auto') -> np.ndarray:
 
 def _image_edge(grey: np.ndarray) -> np.ndarray:
     return np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
-
-
-def _image_contents(path: pathlib.Path) -> bytes:
-    try:
-        return read_whole(path, largest=LARGEST_FILE)
-    except (OSError, ValueError) as error:
-        raise DataError(f'{path} cannot be read ({first_line(error)})') from error
-
-
-def _ask_memory(picture: Image.Image, size: tuple[int, int], mode: str, budget: Budget) -> None:
-    """Ask for the memory of an image that is decoded at that size and made grey ('L') or colour ('RGB')."""
-    grey = mode == 'L' and picture.mode in ('1', 'L', 'P') and not picture.has_transparency_data
-    budget.spend(size[0] * size[1] * (1 if grey else 4))  # Pillow takes four bytes for whatever is not grey
 
 
 def _upright_image(picture: Image.Image) -> Image.Image:

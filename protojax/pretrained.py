@@ -79,8 +79,9 @@ class Pretrained:
         """Embeddings of any number of items: [N, ...] -> [N, D]. They are embedded a few at a time."""
         items = items if isinstance(items, jax.Array) else np.asarray(items)
         check_encoder_items(self.encoder, items)
-        parts = []
-        batch = _embedded_at_a_time(items.shape[1:])
+        # Fewer of large ones, as memory is limited; always a power of two.
+        fitting = BATCH_NUMBERS // max(1, math.prod(items.shape[1:]))
+        batch, parts = 1 << max(1, min(BATCH, fitting)).bit_length() - 1, []
         for start in range(0, max(len(items), 1), batch):
             part = jnp.asarray(items[start : start + batch])
             # Padded, so that a program is compiled for a few sizes and not for each.
@@ -175,12 +176,6 @@ def pretrained_path(name: str | os.PathLike) -> Path:
 def shipped_names() -> list[str]:
     """Names of the weights that come with protojax."""
     return sorted(file.stem for file in _shipped_folder().glob('*.safetensors'))
-
-
-def _embedded_at_a_time(item_shape):
-    """How many items are embedded together: fewer of large ones, as memory is limited; always a power of two."""
-    fitting = BATCH_NUMBERS // max(1, math.prod(item_shape))
-    return 1 << max(1, min(BATCH, fitting)).bit_length() - 1
 
 
 def _shipped_folder():

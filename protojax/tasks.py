@@ -110,13 +110,13 @@ def zero_shot_task(
         way=way,
         shot=0,
         query=query,
-        classify=_by_attributes(attribute_encoder, attributes, distance=distance),
+        classify=_by_attributes(attribute_encoder, attributes, distance),
         augmentations=(random_crop,),
     )
     return task._replace(attribute_encoder=attribute_encoder)
 
 
-def _by_attributes(attribute_encoder: nn.Module, attributes: int, *, distance: Distance = squared_euclidean) -> Learned:
+def _by_attributes(attribute_encoder: nn.Module, attributes: int, distance: Distance) -> Learned:
     """A classifier whose prototypes are embeddings of the classes' attributes, c_k = g(v_k)."""
 
     def classify(params, episode):

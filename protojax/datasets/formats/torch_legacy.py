@@ -21,23 +21,20 @@ ELEMENTS = {'FloatStorage': '<f4', 'LongStorage': '<i8'}
 def read_torch_legacy(data: Contents, where: Where) -> dict[str, np.ndarray]:
     """The tensors in the bytes of a file, by name, as read-only views of them; where names it in errors."""
     with reading_format(where, 'is not a whole legacy .pth file of tensors'):
-        return _legacy_tensors(memoryview(data))
-
-
-def _legacy_tensors(data):
-    at, values = 0, []
-    for _ in range(5):
-        value, size = read_pickled_object(data[at:], _Objects)
-        values.append(value)
-        at += size
-    magic, version, machine, state, names = values
-    if (magic, version) != (MAGIC, VERSION) or machine['little_endian'] is not True or not isinstance(state, dict):
-        raise Damaged('it begins otherwise')
-    tensors = {name: value for name, value in state.items() if isinstance(value, _Tensor)}
-    if not tensors or len(tensors) < len(state):
-        raise Damaged('it holds other things than tensors')
-    storages = _legacy_storages(data[at:], names, {tensor.storage.name: tensor.storage for tensor in tensors.values()})
-    return {name: strided_view(storages[t.storage.name], t.offset, t.sizes, t.strides) for name, t in tensors.items()}
+        data, at, values = memoryview(data), 0, []
+        for _ in range(5):
+            value, size = read_pickled_object(data[at:], _Objects)
+            values.append(value)
+            at += size
+        magic, version, machine, state, names = values
+        if (magic, version) != (MAGIC, VERSION) or machine['little_endian'] is not True or not isinstance(state, dict):
+            raise Damaged('it begins otherwise')
+        tensors = {name: value for name, value in state.items() if isinstance(value, _Tensor)}
+        if not tensors or len(tensors) < len(state):
+            raise Damaged('it holds other things than tensors')
+        wanted = {tensor.storage.name: tensor.storage for tensor in tensors.values()}
+        found = _legacy_storages(data[at:], names, wanted)
+        return {name: strided_view(found[t.storage.name], t.offset, t.sizes, t.strides) for name, t in tensors.items()}
 
 
 def _legacy_storages(data, names, wanted):

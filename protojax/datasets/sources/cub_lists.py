@@ -1,7 +1,7 @@
 """The text files of CUB-200-2011 and of its zero-shot divisions, as published."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -96,18 +96,16 @@ def read_division_lists(source: pathlib.Path, names: Sequence[str]) -> Division:
 
 
 def read_split_list(source: pathlib.Path, part: str, names: Sequence[str]) -> list[str] | None:
-    for ending, name_of in (('classes.txt', str), ('classes1.txt', str), ('ids.txt', _listed_by_number(names))):
+    numbers = {str(number): name for number, name in enumerate(names, 1)}
+    for ending in ('classes.txt', 'classes1.txt', 'ids.txt'):
         if path := find_cub_file(source, part + ending):
-            listed = [name_of(line) for line in read_list_lines(path)]
+            listed = read_list_lines(path)
+            if ending == 'ids.txt':
+                listed = [numbers.get(line.lstrip('0'), line) for line in listed]
             if unknown := sorted(set(listed) - set(names)):
                 raise DataError(f'{path}: {unknown[0]!r} is none of the {len(names)} classes; get the list again')
             return listed
     return None
-
-
-def _listed_by_number(names: Sequence[str]) -> Callable[[str], str]:
-    numbers = {str(number): name for number, name in enumerate(names, 1)}
-    return lambda line: numbers.get(line.lstrip('0'), line)
 
 
 def divide_by_cub_lists(trainval: list[str], validation: list[str] | None, test: list[str]) -> Division:

@@ -49,7 +49,10 @@ def open_files(path: str | os.PathLike) -> Iterator[Files]:
         with contextlib.ExitStack() as opened:
             with reading_format(path, 'is not a whole zip archive'):
                 file = opened.enter_context(open_file(path))
-                _check_zip_directory(file)
+                # What ZipFile itself goes by; it knows all the places where a size can stand.
+                end = zipfile._EndRecData(file)
+                if end and end[zipfile._ECD_SIZE] > LONGEST_DIRECTORY:  # which would take long to read
+                    raise Damaged(f'the list of its files takes {end[zipfile._ECD_SIZE]} bytes')
                 archive = opened.enter_context(zipfile.ZipFile(file))
             yield _files_of_zip(path, archive)
 
@@ -65,13 +68,6 @@ def _files_of_folder(path: pathlib.Path) -> Files:
     names = _visible_files(path, (file.relative_to(path).as_posix() for file in found))
     size = sum(os.stat(path / name).st_size for name in names if os.path.exists(path / name))
     return Files(path, names, size, lambda name, limit=LARGEST: read_file(path / name, limit))
-
-
-def _check_zip_directory(file) -> None:
-    """Damaged if a zip archive announces a list of files that would take long to read."""
-    end = zipfile._EndRecData(file)  # what ZipFile itself goes by; it knows all the places where a size can stand
-    if end and end[zipfile._ECD_SIZE] > LONGEST_DIRECTORY:
-        raise Damaged(f'the list of its files takes {end[zipfile._ECD_SIZE]} bytes')
 
 
 def _files_of_zip(path: pathlib.Path, archive: zipfile.ZipFile) -> Files:

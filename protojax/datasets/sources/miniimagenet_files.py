@@ -20,8 +20,10 @@ FORMS = {
 def open_miniimagenet_files(path: pathlib.Path) -> Iterator[tuple[dict[str, forms.Classes], str]]:
     """The splits that a source holds, to be read while it is open, and a few words on where they were found."""
     splits, places = {}, []
+    below = sorted(path.iterdir()) if path.is_dir() else []
+    parts = [path, *(file for file in below if file.name.lower().endswith(ARCHIVES))]  # those directly in a folder
     with contextlib.ExitStack() as stack:
-        for part in _miniimagenet_parts(path):
+        for part in parts:
             form, found = _miniimagenet_splits(part, stack)
             for name in found:
                 if name in splits:
@@ -34,12 +36,6 @@ def open_miniimagenet_files(path: pathlib.Path) -> Iterator[tuple[dict[str, form
                 'mini-imagenet-cache-*.pkl; give a `source` with one of these'
             )
         yield splits, ', '.join(places)
-
-
-def _miniimagenet_parts(path: pathlib.Path) -> list[pathlib.Path]:
-    """The path itself and, if it is a folder, the archives directly in it."""
-    below = sorted(path.iterdir()) if path.is_dir() else []
-    return [path, *(file for file in below if file.name.lower().endswith(ARCHIVES))]
 
 
 def _miniimagenet_splits(path: pathlib.Path, stack: contextlib.ExitStack) -> tuple[str, dict[str, forms.Classes]]:
