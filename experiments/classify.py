@@ -29,7 +29,6 @@ from experiments.reporting.predictions import (
 from experiments.running.command import launch_command
 from experiments.running.config import EVALUATION, MAIN, CompilingConfig, ConfigError, option
 from experiments.running.own_images import (
-    embed_own_classes,
     embed_own_files,
     find_own_classes,
     find_own_images,
@@ -110,9 +109,11 @@ def _learn_to_classify(config):
         name = config.weights or weights_for_own_images(found.paths, len(found.paths) / len(set(found.classes)))
         weights = load_weights_for_own_images(name)
     print(f'encoder: {name}')
-    support = embed_own_classes(weights, found, flag='support', ink=config.ink) if found else None
-    known = None
-    if support:
+    support = known = None
+    if found:
+        support = embed_own_files(weights, found, label='support', ink=config.ink)
+        if missing := sorted(set(found.classes) - set(support.classes)):
+            raise ConfigError(f'no image of the class {missing[0]!r} in --support can be read; put others there')
         known = known_classes(support.embeddings, support.labels, support.names)
         known = calibrated_known_classes(known, support.embeddings, support.labels)
     if config.classifier:
@@ -178,15 +179,10 @@ def _page_of_classified(lines, found, embedded, support):
     paths, classes = (support.paths, support.classes) if support else ((), ())
     nearest = np.zeros((shown, 0), int)
     if support:
-        parts = (embedded.embeddings[part] for part in _query_batches(shown))
-        nearest = np.concatenate([_nearest_examples(support, queries) for queries in parts])
+        distances = pairwise(squared_euclidean)
+        parts = (distances(embedded.embeddings[part], support.embeddings) for part in _query_batches(shown))
+        nearest = np.concatenate([np.argsort(np.asarray(part), 1)[:, :BESIDE] for part in parts])
     return prediction_page('Classified images', lines, found[:shown], embedded.paths[:shown], paths, classes, nearest)
-
-
-def _nearest_examples(support, queries):
-    """Places of the examples that are nearest to each query: [Q, D] -> int [Q, n]."""
-    distances = np.asarray(pairwise(squared_euclidean)(queries, support.embeddings))
-    return np.argsort(distances, 1)[:, :BESIDE]
 
 
 def _query_batches(number):

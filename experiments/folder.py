@@ -90,20 +90,18 @@ def _load_for_folder(config):
         raise ConfigError('--weights tells the size of the images; leave out --image_size')
     if config.data == 'synthetic':
         raise ConfigError('--data=synthetic is not for own images; leave it out')
+    form, side = image_form(load_weights_for_own_images(weights)) if weights else None, config.image_size
+    if form and side:  # encoders of images take them in all sizes
+        form = form._replace(item_shape=(side, side, form.item_shape[2]))
     return load_folder(
         config.source,
-        form=_resized(image_form(load_weights_for_own_images(weights)), config.image_size) if weights else None,
+        form=form,
         kind=config.kind,
-        image_size=config.image_size,
+        image_size=side,
         ink=config.ink,
         split=_shares_of_folder(config),
         seed=config.seed,
     )
-
-
-def _resized(form, side):
-    """A form with other sides, where some are given: encoders of images take them in all sizes."""
-    return form._replace(item_shape=(side, side, form.item_shape[2])) if side else form
 
 
 EXPERIMENT = Experiment(name='folder', recipe=RECIPE, load=_load_for_folder)

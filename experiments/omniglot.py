@@ -66,7 +66,6 @@ EXPERIMENT = Experiment(
     load=lambda config: load_omniglot(
         data=config.data, source=config.source, data_dir=config.data_dir, resize=config.resize
     ),
-    stand_in_episodes=1000,
 )
 
 if __name__ == '__main__':

@@ -63,7 +63,7 @@ def run_benchmark(config):
     measure_sections(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
 
 
-def measure_sections(sections, yardsticks, output, *, rounds, seconds, code=None):
+def measure_sections(sections, yardsticks, output, *, rounds, seconds, code):
     """Measure some sections, print their tables and write all figures -> the figures.
 
     What has been measured is written after each section, with `code`, which names what was measured. Other sections
@@ -76,7 +76,7 @@ def measure_sections(sections, yardsticks, output, *, rounds, seconds, code=None
     for section in sections:
         found = section_summary(section, yardsticks, *measure(section, yardsticks, rounds=rounds, seconds=seconds))
         others = [other for other in figures['sections'] if other['section'] != section.name]
-        figures['sections'] = [*others, found | (code or {})]
+        figures['sections'] = [*others, found | code]
         write_whole(output, json.dumps(figures, indent=2) + '\n')
         print(section_report(found), flush=True)
     return figures

@@ -74,7 +74,8 @@ class _MeasuredRunner:
     """A contender, and what it has done so far; its process waits between the turns or is started for each of them."""
 
     def __init__(self, contender, seconds, waits):
-        _require(contender)
+        if contender.module == 'torch_contenders' and importlib.util.find_spec('torch') is None:
+            raise WorkerError("PyTorch is not installed; pip install 'protojax[benchmark]'")
         self.contender, self.seconds, self.waits = contender, seconds, waits
         self.worker = self.first_step = self.peak_memory = None
         self.turns = []
@@ -118,9 +119,3 @@ def _measure_trace(section):
         show_above_progress(f'{section.name}: no trace: {error}')
         return None
     return idle
-
-
-def _require(contender):
-    """Raise where a contender's library is not installed."""
-    if contender.module == 'torch_contenders' and importlib.util.find_spec('torch') is None:
-        raise WorkerError("PyTorch is not installed; pip install 'protojax[benchmark]'")

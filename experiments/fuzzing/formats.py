@@ -104,18 +104,14 @@ BIRDS = {
 }
 
 
-def _read_mutant_birds(folder):
-    birds = read_cub_form(folder)
-    classes = [name for names in birds.division.values() for name in names]
-    return {name: [birds.features(name), birds.attributes[name]] for name in classes}
-
-
 def _read_mutant_lists(data, folder):
     name, contents = _unbundled(data)
     files = {key: text.encode() for key, text in BIRDS.items()} | {name: contents}
     for name, contents in (files | {'features.npy': seed_npy(np.ones((8, 5), np.float16))}).items():
         _write_mutant(folder, name, contents)
-    return _read_mutant_birds(folder)
+    birds = read_cub_form(folder)
+    classes = [name for names in birds.division.values() for name in names]
+    return {name: [birds.features(name), birds.attributes[name]] for name in classes}
 
 
 def _bundled(files):
@@ -168,15 +164,12 @@ def _weights():
     """Of a small encoder of each kind, with what would be learned set to ones."""
     encoders = [Conv4(filters=3, item_shape=(16, 16, 1), kernels=False), LinearMap(4, mean=(0.0, 0.0), item_shape=(2,))]
     encoders.append(ResNet12(widths=(2, 2, 2, 2), item_shape=(16, 16, 3)))
-    return [_saved_weights(encoder) for encoder in encoders]
-
-
-def _saved_weights(encoder):
-    shapes = initialize_shapes(encoder)
-    params, batch_stats = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    return _saved_bytes(
-        pretrained.save_pretrained, pretrained.Pretrained(encoder, params, batch_stats, {}), encoder.item_shape
-    )
+    found = []
+    for encoder in encoders:
+        ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), initialize_shapes(encoder))
+        weights = pretrained.Pretrained(encoder, *ones, {})
+        found.append(_saved_bytes(pretrained.save_pretrained, weights, encoder.item_shape))
+    return found
 
 
 def _saved_bytes(save, *arguments, **options):

@@ -176,7 +176,7 @@ def seed_zips() -> list[bytes]:
     return [_seed_zip(files, method) for files in (seed_archive_members(), folders) for method in (0, 8)] * 2 + others
 
 
-def _seed_zip(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def _seed_zip(files: dict[str, bytes], method: int) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, 'w', method) as archive:
         for name, contents in files.items():

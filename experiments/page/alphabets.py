@@ -54,9 +54,9 @@ def alphabets(data_dir=None):
     return {FUTHARK: futhark(), **_omniglot_alphabets(data_dir)}
 
 
-def futhark(seed=0):
+def futhark():
     """Runes, each drawing in a hand of its own."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return {name: [png_of_character(lines) for lines in drawn_by_hand(rng, strokes)] for name, strokes in RUNES.items()}
 
 

@@ -190,25 +190,20 @@ def _loaded_classes(model: AnsweringModel, sent: dict, saved: list[int]) -> Know
 
 
 def _answer(support: _AnsweringSupport, query: np.ndarray) -> dict:
-    """The probability of each class, and the nearest examples."""
-    probabilities, unknown = _answer_probabilities(support.known, query)
-    distances = np.sum((support.embeddings - query) ** 2, 1)
-    nearest = np.argsort(distances, kind='stable')[:NEAREST].tolist()
-    return {'probabilities': probabilities.tolist(), 'unknown': unknown, 'nearest': nearest}
-
-
-def _answer_probabilities(known: KnownClasses, query: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Probabilities of the classes, and whether the query is far from all: [D] -> [way], bool.
+    """The probability of each class, whether the query is far from all, and the nearest examples.
 
     The last class is repeated, so that the number of classes is one for which a program is compiled.
     """
-    way = len(known.names)
+    known, way = support.known, len(support.known.names)
     size = max(LEAST_CLASSES, 1 << (way - 1).bit_length())
     rows = np.minimum(np.arange(size), way - 1)
     repeated = dataclasses.replace(known, sums=known.sums[rows], counts=known.counts[rows])
     prediction = predict_known_classes(repeated, query[None])
-    probabilities = np.asarray(prediction.probabilities, np.float64)[0, :way]
-    return probabilities / probabilities.sum(), bool(prediction.unknown[0])
+    shares = np.asarray(prediction.probabilities, np.float64)[0, :way]
+    distances = np.sum((support.embeddings - query) ** 2, 1)
+    nearest = np.argsort(distances, kind='stable')[:NEAREST].tolist()
+    unknown = bool(prediction.unknown[0])
+    return {'probabilities': (shares / shares.sum()).tolist(), 'unknown': unknown, 'nearest': nearest}
 
 
 def answer_axes(points: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:

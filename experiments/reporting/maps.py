@@ -36,11 +36,11 @@ def class_map(places, prototypes, classes, predicted, title, remark):
     return drawn
 
 
-def tsne(points, seed=0):
+def tsne(points):
     """Places of points in a plane that keep neighbours together, by scikit-learn: [N, D] -> [N, 2]."""
     from sklearn.manifold import TSNE  # of the extra `figures`, so only here
 
-    method = TSNE(perplexity=map_perplexity(len(points)), init='pca', early_exaggeration=4, random_state=seed)
+    method = TSNE(perplexity=map_perplexity(len(points)), init='pca', early_exaggeration=4, random_state=0)
     return flat_map(method.fit_transform(points))
 
 

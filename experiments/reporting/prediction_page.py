@@ -45,7 +45,8 @@ def prediction_page(title, lines, found, queries, support, support_classes, near
         '<table><tr><th>query<th>predicted<th>nearest support images</tr>',
     ]
     for answer, url, row in zip(found, thumbnails_for_page(queries), nearest, strict=True):
-        beside = ''.join(_beside_query(place, support_classes[place]) for place in row[:BESIDE].tolist())
+        names = {place: html.escape(support_classes[place]) for place in row[:BESIDE].tolist()}
+        beside = ''.join(f'<figure><i class="s{place}"></i>{name}</figure>' for place, name in names.items())
         image = f'<img src="{url}" width="{SIDE}" height="{SIDE}" alt="">'
         kind = '' if _is_wrong_prediction(answer) or answer['unknown'] else ' class="fine"'
         parts.append(f'<tr{kind}><td>{image}<td>{_prediction_in_html(answer)}<td>{beside}')
@@ -63,10 +64,6 @@ def _prediction_in_html(answer):
 def _is_wrong_prediction(answer):
     """Whether a query is taken for a class, and its folder names another."""
     return bool(answer['class']) and not answer['unknown'] and answer['class'] != answer['best'][0][0]
-
-
-def _beside_query(place, name):
-    return f'<figure><i class="s{place}"></i>{html.escape(name)}</figure>'
 
 
 def thumbnails_for_page(paths):

@@ -111,7 +111,7 @@ def load_own_classes(path, weights):
     return known
 
 
-def embed_own_files(weights, found, *, label, ink='auto'):
+def embed_own_files(weights, found, *, label, ink):
     """The embeddings of all images that can be read, a few files at a time -> _EmbeddedOwnImages."""
     form, parts, places, skipped = image_form(weights), [], [], []
     with Progress(label, len(found.paths)) as progress:
@@ -130,15 +130,6 @@ def embed_own_files(weights, found, *, label, ink='auto'):
     paths, classes = (tuple(values[place] for place in places) for values in (found.paths, found.classes))
     embeddings = np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
     return _EmbeddedOwnImages(paths, classes, embeddings, tuple(skipped))
-
-
-def embed_own_classes(weights, found, *, flag, ink='auto'):
-    """The embeddings of the images of classes, each of which must have one that can be read -> _EmbeddedOwnImages."""
-    embedded = embed_own_files(weights, found, label='support', ink=ink)
-    missing = sorted(set(found.classes) - set(embedded.classes))
-    if missing:
-        raise ConfigError(f'no image of the class {missing[0]!r} in --{flag} can be read; put others there')
-    return embedded
 
 
 def _warn(line):

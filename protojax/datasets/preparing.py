@@ -81,7 +81,8 @@ def load_prepared(
         raise DataError(f'`data_dir={data_dir}` is not a folder of this machine; choose one that is')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
     mark = _fingerprint_of_source(source) if source else None
-    folder = _builder_folder(make, root)
+    nowhere = pathlib.Path(os.devnull)  # asked of a builder elsewhere, as damaged records stop one
+    folder = root / pathlib.Path(make(data_dir=nowhere, source=None).data_dir).relative_to(nowhere)
     splits, damage = _read_prepared(make, root, folder, mark, wanted)
     if splits is None:
         with _writing_prepared(folder):
@@ -95,12 +96,6 @@ def load_prepared(
     if splits is None:
         raise DataError(f'{folder} cannot be read back ({damage}); remove it, or choose another `data_dir`')
     return splits
-
-
-def _builder_folder(make: Make, root: pathlib.Path) -> pathlib.Path:
-    """Where a builder keeps its records below root; asked of one elsewhere, as damaged records stop a builder."""
-    nowhere = pathlib.Path(os.devnull)
-    return root / pathlib.Path(make(data_dir=nowhere, source=None).data_dir).relative_to(nowhere)
 
 
 def _read_prepared(

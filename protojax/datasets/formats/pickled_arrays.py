@@ -43,15 +43,10 @@ class UnbuiltArray:
     array: np.ndarray | None = None
 
 
-def _globals():
-    admitted = {('numpy', 'ndarray'): 'ndarray', ('numpy', 'dtype'): 'dtype', ('_codecs', 'encode'): 'encode'}
-    for core in ('numpy.core', 'numpy._core'):
-        admitted |= {(f'{core}.multiarray', '_reconstruct'): 'reconstruct', (f'{core}.multiarray', 'scalar'): 'scalar'}
-        admitted[f'{core}.numeric', '_frombuffer'] = 'frombuffer'
-    return {key: _PickledGlobal(name) for key, name in admitted.items()}
-
-
-GLOBALS = _globals()
+GLOBALS = {('numpy', 'ndarray'): 'ndarray', ('numpy', 'dtype'): 'dtype', ('_codecs', 'encode'): 'encode'}
+for _core in ('numpy.core', 'numpy._core'):
+    GLOBALS |= {(f'{_core}.multiarray', '_reconstruct'): 'reconstruct', (f'{_core}.multiarray', 'scalar'): 'scalar'}
+    GLOBALS[f'{_core}.numeric', '_frombuffer'] = 'frombuffer'
 
 
 class PickledArrays:
@@ -64,7 +59,7 @@ class PickledArrays:
             raise Damaged('it refers to something without a name')
         if (module, name) not in GLOBALS:
             raise Damaged(f'it refers to {module + "." + name:.80}'.replace('\n', ' '))
-        return GLOBALS[module, name]
+        return _PickledGlobal(GLOBALS[module, name])
 
     @staticmethod
     def call_pickled(function: Any, arguments: tuple, spend: Callable[[int], None]) -> Any:
