@@ -22,10 +22,9 @@ from experiments.publishing.records import published_records, record_flags
 from experiments.reporting import charts
 from experiments.reporting.diagrams import (
     diagram_items,
-    farthest_for_diagram,
-    nearest_for_diagram,
     prototype_diagram,
     query_for_diagram,
+    three_for_diagram,
 )
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
@@ -43,7 +42,8 @@ SHOT = LEAST_ITEMS - 1  # support points of a class in a diagram, which leaves o
 def _few_shot_figure(config):
     """Three classes that are much alike: support points, their means, a query and the regions of the classifier."""
     classes, title = shown_classes(config)
-    chosen = nearest_for_diagram(np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names))))
+    every_mean = np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names)))
+    chosen = three_for_diagram(every_mean, near=True)
     members = [np.flatnonzero(classes.labels == label) for label in chosen]
     support = diagram_items(classes, np.concatenate([own[:SHOT] for own in members]), chosen)
     means = np.asarray(prototypes(support.points, support.labels, way=3))
@@ -59,7 +59,7 @@ def _few_shot_figure(config):
 def _zero_shot_figure(config):
     """Three classes of birds: prototypes from their attributes, images, a query and the regions of the classifier."""
     birds, means, title = shown_birds(config, cub.EXPERIMENT)
-    chosen = farthest_for_diagram(means)
+    chosen = three_for_diagram(means, near=False)
     shown = diagram_items(birds, np.flatnonzero(np.isin(birds.labels, chosen)), chosen)
     remark = (
         'Prototypes c come from the attributes of test classes alone; points are images of these classes. All is seen\n'

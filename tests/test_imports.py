@@ -19,7 +19,7 @@ LAYERS = [
     ['protojax.prototypes', 'protojax.hosted'],
     ['protojax.classifiers', 'protojax.known_classes'],
     ['protojax.class_files'],
-    ['protojax.encoders.block', 'protojax.encoders.cpu.build', 'protojax.encoders.pixels', 'protojax.encoders.sides'],
+    ['protojax.encoders.block', 'protojax.encoders.cpu.build', 'protojax.encoders.pixels'],
     ['protojax.encoders.cpu', 'protojax.encoders.sphere'],
     ['protojax.encoders.conv4'],
     ['protojax.encoders'],

@@ -93,7 +93,9 @@ def _work_in_pool(connection, jobs, keep, formats):
         os.chdir(place)
         for name in dict.fromkeys(job.format for job in jobs):
             seeds[name] = formats[name].seeds()
-            _read_seeds_once(formats[name], seeds[name])
+            # Once without bounds: whatever a reader needs is loaded then.
+            outcomes = {_attempt(formats[name], data) for data in seeds[name]}
+            assert 'read' in outcomes and outcomes <= {'read', 'refused'}, outcomes
         _limit_memory()
         for job in jobs:
             data = mutant(formats[job.format], seeds[job.format], job)
@@ -105,12 +107,6 @@ def _work_in_pool(connection, jobs, keep, formats):
             if outcome in ('read', 'refused'):
                 file.unlink()
             connection.send(outcome)
-
-
-def _read_seeds_once(format, seeds):
-    """Once without bounds: whatever a reader needs is loaded then."""
-    outcomes = {_attempt(format, data) for data in seeds}
-    assert 'read' in outcomes and outcomes <= {'read', 'refused'}, outcomes
 
 
 def _limit_memory():
@@ -159,6 +155,5 @@ def _check_plain_values(value):
             assert item.dtype.kind in 'biuf', f'an array of {item.dtype}'
             item.astype(np.float64).sum()
         else:
-            assert item is None or isinstance(item, bool | int | float | str | bytes | memoryview | np.generic), type(
-                item
-            )
+            plain = bool | int | float | str | bytes | memoryview | np.generic | None
+            assert isinstance(item, plain), type(item)

@@ -60,11 +60,8 @@ def sample_requests() -> list[bytes]:
     sent = [('look', drawn), ('look', loaded), ('save', drawn), ('save', loaded)]
     posts = [(action, json.dumps(body).encode()) for action, body in sent]
     posts += [('embed', _drawn_request()), ('load', file), ('fill', b'runes'), ('alphabets', b''), ('encoders', b'')]
-    return [_post_request(f'{TOKEN}/{action}/drawings', body) for action, body in posts] + [_get_request()]
-
-
-def _get_request() -> bytes:
-    return b'GET /%s/ HTTP/1.1\r\nHost: 127.0.0.1:%s' % (TOKEN.encode(), PORT) + END
+    get = b'GET /%s/ HTTP/1.1\r\nHost: 127.0.0.1:%s' % (TOKEN.encode(), PORT) + END
+    return [*(_post_request(f'{TOKEN}/{action}/drawings', body) for action, body in posts), get]
 
 
 def _post_request(path: str, body: bytes) -> bytes:

@@ -34,7 +34,10 @@ def read_record(workdir):
     try:
         results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
         timing = {name: timing[name] for name in TIMING if name in timing}
-        record = {**results, **timing, 'curve': _curve_of_run(read_reports(Path(workdir) / 'metrics.jsonl'))}
+        reports = read_reports(Path(workdir) / 'metrics.jsonl')
+        looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
+        curve = {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
+        record = {**results, **timing, 'curve': curve}
         check_record(record)
         return record
     except Exception as error:  # damage takes many forms
@@ -46,12 +49,6 @@ def _load_record_file(path):
     if not isinstance(found, dict):
         raise ValueError(f'{path.name} is a {type(found).__name__} instead of named values')
     return found
-
-
-def _curve_of_run(reports):
-    """Accuracy in % and loss on validation episodes at every LOOK episodes that a run looked at."""
-    looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
-    return {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
 
 
 def check_record(record):

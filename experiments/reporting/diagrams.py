@@ -94,19 +94,10 @@ def diagram_plane(prototypes):
     return lambda points: (points - prototypes[0]) @ basis
 
 
-def nearest_for_diagram(means):
-    """Three classes with prototypes near to each other: the nearest two, and what is nearest to both: -> labels [3]."""
+def three_for_diagram(means, *, near):
+    """Three classes with prototypes near to each other, or far: a pair, and what is nearest to both: -> labels [3]."""
     squares = np.sum((means[:, None] - means) ** 2, -1)
-    return _three_for_diagram(squares + np.diag(np.full(len(means), np.inf)))
-
-
-def farthest_for_diagram(means):
-    """The same with prototypes far from each other."""
-    return _three_for_diagram(-np.sum((means[:, None] - means) ** 2, -1))
-
-
-def _three_for_diagram(costs):
-    """The pair of least cost, and then the third whose costs with both are least: [L, L] -> [3]."""
+    costs = squares + np.diag(np.full(len(means), np.inf)) if near else -squares
     pair = np.unravel_index(np.argmin(costs), costs.shape)
     both = costs[pair[0]] + costs[pair[1]]
     both[[*pair]] = np.inf

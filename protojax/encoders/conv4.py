@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from protojax.encoders import block, cpu
 from protojax.encoders.block import MOMENTUM
-from protojax.encoders.pixels import scaled_pixels
-from protojax.encoders.sides import both_sides, mean_of_sides
+from protojax.encoders.pixels import both_sides, mean_of_sides, scaled_pixels
 from protojax.encoders.sphere import Sphere
 
 # How parameters start. 'uniform' is what PyTorch did when the paper was written. The size of a kernel does not change

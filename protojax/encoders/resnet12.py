@@ -11,8 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from protojax.encoders.block import EPSILON, MOMENTUM, max_pool
-from protojax.encoders.pixels import scaled_pixels
-from protojax.encoders.sides import both_sides, mean_of_sides
+from protojax.encoders.pixels import both_sides, mean_of_sides, scaled_pixels
 from protojax.encoders.sphere import Sphere
 
 

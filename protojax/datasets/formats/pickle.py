@@ -136,11 +136,9 @@ class _Machine:
 
     def dictionary(self, items):
         """[key, value, key, value, ...] -> {key: value}."""
-        for key in items[::2]:
+        for key in items[::2]:  # others can take for ever to hash
             if not isinstance(key, str) and not (isinstance(key, int) and abs(key) < LARGE_KEY):
-                raise Damaged(
-                    'a dictionary key is neither string nor number, or a huge one'
-                )  # can take for ever to hash
+                raise Damaged('a dictionary key is neither string nor number, or a huge one')
         return dict(zip(items[::2], items[1::2], strict=True))
 
 

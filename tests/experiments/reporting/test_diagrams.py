@@ -8,10 +8,9 @@ from matplotlib.contour import ContourSet
 from experiments.reporting.diagrams import (
     diagram_items,
     diagram_plane,
-    farthest_for_diagram,
-    nearest_for_diagram,
     prototype_diagram,
     query_for_diagram,
+    three_for_diagram,
 )
 from experiments.reporting.drawing import DrawnClasses, encoded_drawing
 
@@ -52,8 +51,8 @@ def test_a_diagram_has_support_prototypes_query_and_regions(few_shot, with_image
 
 def test_three_classes_that_are_near_and_three_that_are_far():
     means = np.array([[0.0, 0], [9, 9], [1, 0], [5, 5], [0, 2], [-9, 9]])
-    assert sorted(nearest_for_diagram(means)) == [0, 2, 4]
-    assert sorted(farthest_for_diagram(means)) == [1, 2, 5]
+    assert sorted(three_for_diagram(means, near=True)) == [0, 2, 4]
+    assert sorted(three_for_diagram(means, near=False)) == [1, 2, 5]
 
 
 def test_the_query_is_right_by_a_margin():
