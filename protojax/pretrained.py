@@ -226,27 +226,25 @@ def _description_of_encoder(encoder):
 
 
 def _described_encoder(described):
-    """The encoder of a description; its sequences become tuples, so that it can be hashed."""
+    """The encoder of a description, if each setting is of its type and in its range.
+
+    Sequences become tuples, so that the encoder can be hashed.
+    """
     if described['kind'] not in ENCODERS:
         raise ValueError(f'protojax knows no encoder {described["kind"]}')
     encoder = ENCODERS[described['kind']]
     settings = {name: described[name] for name in encoder.settings if name in described}
     for name, value in settings.items():
-        _check_setting(name, value)
+        if value is None and name in OPEN:
+            continue
+        types, (low, high) = TYPES.get(name, (int, float)), RANGES.get(name, (1 / LARGEST_NUMBER, LARGEST_NUMBER))
+        numbers = value if isinstance(value, list) else [value]
+        fitting = len(numbers) > 0 and all(type(n) in types and low <= n <= high for n in numbers)
+        if isinstance(value, list) != (name in LISTS) or not fitting:
+            raise ValueError(f'the encoder has {name}={value}')
     if settings.get('depth', 1) > DEEPEST or len(settings.get('widths', ())) > DEEPEST:
         raise ValueError(f'the encoder has far more than {DEEPEST} layers')  # it would take minutes just to look at it
     return encoder(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
-
-
-def _check_setting(name, value):
-    """Raise where an encoder's setting is not of its type, or not in its range."""
-    if value is None and name in OPEN:
-        return
-    types, (low, high) = TYPES.get(name, (int, float)), RANGES.get(name, (1 / LARGEST_NUMBER, LARGEST_NUMBER))
-    numbers = value if isinstance(value, list) else [value]
-    fitting = len(numbers) > 0 and all(type(n) in types and low <= n <= high for n in numbers)
-    if isinstance(value, list) != (name in LISTS) or not fitting:
-        raise ValueError(f'the encoder has {name}={value}')
 
 
 def _check_item_shape(shape, encoder):

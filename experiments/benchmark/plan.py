@@ -162,24 +162,22 @@ def _plan_placement(name, workload):
     large = workload._replace(classes=1600, items=600)
     size = round(math.prod((large.classes, large.items, *large.image)) / 1e9)
     forms = (('device', workload, 'device'), ('host', workload, 'host'), (f'host, a file of {size} GB', large, 'file'))
-    entries = []
-    for label, data, placement in forms:
-        options = {'kernels': True, 'placement': placement}
-        contender = PlannedContender(f'data on the {label}', 'contenders', 'training_contender', (data,), options)
-        entries.append(PlannedEntry(contender, data.images, data.training_flops))
+    entries = [_plan_step(f'data on the {label}', data, placement=placement) for label, data, placement in forms]
     return PlannedSection(name, f'protojax: where the data lie, {_describe_plan(workload)}', 'step', tuple(entries))
 
 
 def _plan_growth(name, workloads):
     """How the training step of protojax grows with one size."""
     what = {'way': 'way', 'size': 'the size of images', 'classes': 'the number of classes in the data set'}[name]
-    entries = []
-    for workload in workloads:
-        contender = PlannedContender(
-            _describe_plan(workload), 'contenders', 'training_contender', (workload,), {'kernels': True}
-        )
-        entries.append(PlannedEntry(contender, workload.images, workload.training_flops))
+    entries = [_plan_step(_describe_plan(workload), workload) for workload in workloads]
     return PlannedSection(name, f'protojax: the training step and {what}', 'step', tuple(entries))
+
+
+def _plan_step(label, workload, **options):
+    """A training step of protojax."""
+    options = {'kernels': True, **options}
+    contender = PlannedContender(label, 'contenders', 'training_contender', (workload,), options)
+    return PlannedEntry(contender, workload.images, workload.training_flops)
 
 
 def _describe_plan(workload):

@@ -75,23 +75,22 @@ def _write_mutant(folder, name, data):
     return path
 
 
+def _read_source(path):
+    """All images of a source of miniImageNet."""
+    miniimagenet_forms.SIZE = seeds.SIDE
+    with open_miniimagenet_files(path) as (splits, _):
+        return {split: {label: own.images() for label, own in found.items()} for split, found in splits.items()}
+
+
 def _source(name):
     """A reader of files of miniImageNet that are called so."""
-
-    def read(data, folder):
-        miniimagenet_forms.SIZE = seeds.SIDE
-        with open_miniimagenet_files(_write_mutant(folder, name, data)) as (splits, _):
-            return {split: {label: own.images() for label, own in found.items()} for split, found in splits.items()}
-
-    return read
+    return lambda data, folder: _read_source(_write_mutant(folder, name, data))
 
 
 def _read_mutant_list(data, folder):
-    miniimagenet_forms.SIZE = seeds.SIDE
     for name, contents in (seed_archive_members() | {'val.csv': data}).items():
         _write_mutant(folder, name, contents)
-    with open_miniimagenet_files(folder) as (splits, _):
-        return {label: own.images() for label, own in splits['validation'].items()}
+    return _read_source(folder)
 
 
 BIRDS = {
@@ -143,21 +142,18 @@ def _read_mutant_image(data, folder):
     return np.asarray(read_picture(data, path, size=(16, 16), mode='RGB', formats=images.FORMATS))
 
 
-def _pngs():
-    kinds = [{'mode': mode} for mode in ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')] + [
-        {'mode': 'P', 'transparency': b'\0\x80'}
-    ]
-    return [seed_picture(size=(16, 16), **kind) for kind in kinds]
+PICTURES = {  # options of Pillow for each file
+    'PNG': [
+        *({'mode': mode} for mode in ('1', 'L', 'LA', 'P', 'RGB', 'RGBA')),
+        {'mode': 'P', 'transparency': b'\0\x80'},
+    ],
+    'JPEG': [{'mode': 'L'}, {'mode': 'CMYK'}, {'progressive': True}, {'quality': 95, 'subsampling': 0}],
+    'WEBP': [{'lossless': True}, {'quality': 50}, {'mode': 'RGBA'}],
+}
 
 
-def _jpegs():
-    kinds = [{'mode': 'L'}, {'mode': 'CMYK'}, {'progressive': True}, {'quality': 95, 'subsampling': 0}]
-    return [seed_picture(format='JPEG', size=(16, 16), **kind) for kind in kinds]
-
-
-def _webps():
-    kinds = [{'lossless': True}, {'quality': 50}, {'mode': 'RGBA'}]
-    return [seed_picture(format='WEBP', size=(16, 16), **kind) for kind in kinds]
+def _pictures(format):
+    return lambda: [seed_picture(format=format, size=(16, 16), **options) for options in PICTURES[format]]
 
 
 def _weights():
@@ -302,9 +298,9 @@ FORMATS = {
     ),
     'csv': Format(lambda: [seed_archive_members()['val.csv']], (mutate_words, mutate_words), _read_mutant_list),
     'lists': Format(lambda: _bundled(BIRDS), (_in_bundle(mutate_words), _in_bundle(mutate_bytes)), _read_mutant_lists),
-    'png': Format(_pngs, (mutate_png, mutate_png), _read_mutant_image),
-    'jpeg': Format(_jpegs, (), _read_mutant_image),
-    'webp': Format(_webps, (), _read_mutant_image),
+    'png': Format(_pictures('PNG'), (mutate_png, mutate_png), _read_mutant_image),
+    'jpeg': Format(_pictures('JPEG'), (), _read_mutant_image),
+    'webp': Format(_pictures('WEBP'), (), _read_mutant_image),
     'weights': Format(
         _weights,
         (_header, _resealed, _resealed),

@@ -70,15 +70,12 @@ def _outcomes_of_process(process, receiver):
             yield receiver.recv()
         except EOFError:
             process.join()
-            yield _end_of_process(process.exitcode)
+            code = process.exitcode
+            if code == -signal.SIGPROF:
+                yield f'computes for more than {SECONDS} s'
+            else:
+                yield f'ended by {signal.Signals(-code).name}' if code < 0 else f'ended with {code}'
             return
-
-
-def _end_of_process(code):
-    """What the exit code of a process says."""
-    if code == -signal.SIGPROF:
-        return f'computes for more than {SECONDS} s'
-    return f'ended by {signal.Signals(-code).name}' if code < 0 else f'ended with {code}'
 
 
 def _work_in_pool(connection, jobs, keep, formats):
