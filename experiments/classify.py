@@ -9,6 +9,7 @@ Everything is written to --output: predictions.csv, predictions.json, confusion.
 """
 
 import dataclasses
+import json
 import math
 import sys
 from pathlib import Path
@@ -23,7 +24,6 @@ from experiments.reporting.predictions import (
     prediction_summary,
     prediction_summary_lines,
     predictions_as_csv,
-    predictions_as_json,
     predictions_as_lines,
 )
 from experiments.running.command import launch_command
@@ -150,9 +150,8 @@ def _report_classified(config, known, support, embedded, found):
     write_whole(output / 'predictions.csv', predictions_as_csv(found))
     threshold = None if np.isinf(known.threshold) else float(known.threshold)
     facts = {'classes': known.names, 'temperature': float(known.temperature), 'threshold': threshold}
-    write_whole(
-        output / 'predictions.json', predictions_as_json(found, **facts, summary=told, skipped=embedded.skipped)
-    )
+    facts |= {'summary': told, 'skipped': embedded.skipped, 'answers': found}
+    write_whole(output / 'predictions.json', json.dumps(facts, indent=1) + '\n')
     if config.page:
         with phase('writing page.html'):
             write_whole(output / 'page.html', _page_of_classified(lines, found, embedded, support))

@@ -1,8 +1,7 @@
-"""What a classifier says of images: lines on the screen, CSV, JSON, and accuracy."""
+"""What a classifier says of images: lines on the screen, CSV, and accuracy."""
 
 import csv
 import io
-import json
 
 import numpy as np
 
@@ -71,11 +70,6 @@ def _prediction_cell(name):
     """A foreign name for a spreadsheet, in which no control character does and no formula computes anything."""
     name = printable(name)
     return f"'{name}" if name.startswith(('=', '+', '-', '@')) else name
-
-
-def predictions_as_json(found, **about):
-    """The answers and what else there is to tell as JSON."""
-    return json.dumps({**about, 'answers': found}, indent=1) + '\n'
 
 
 def prediction_summary(found, names):
