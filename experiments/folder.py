@@ -90,7 +90,8 @@ def _load_for_folder(config):
         raise ConfigError('--weights tells the size of the images; leave out --image_size')
     if config.data == 'synthetic':
         raise ConfigError('--data=synthetic is not for own images; leave it out')
-    form, side = image_form(load_weights_for_own_images(weights)) if weights else None, config.image_size
+    side = config.image_size
+    form = image_form(load_weights_for_own_images(weights)) if weights else None
     if form and side:  # encoders of images take them in all sizes
         form = form._replace(item_shape=(side, side, form.item_shape[2]))
     return load_folder(

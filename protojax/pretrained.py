@@ -81,7 +81,8 @@ class Pretrained:
         check_encoder_items(self.encoder, items)
         # Fewer of large ones, as memory is limited; always a power of two.
         fitting = BATCH_NUMBERS // max(1, math.prod(items.shape[1:]))
-        batch, parts = 1 << max(1, min(BATCH, fitting)).bit_length() - 1, []
+        batch = 1 << max(1, min(BATCH, fitting)).bit_length() - 1
+        parts = []
         for start in range(0, max(len(items), 1), batch):
             part = jnp.asarray(items[start : start + batch])
             # Padded, so that a program is compiled for a few sizes and not for each.

@@ -13,7 +13,8 @@ def results_of_run(config, data, scores, about, origin=None):
 
     Nothing in it depends on how often the run was interrupted.
     """
-    weights, table = {} if origin is None else {'weights': origin}, {}
+    weights = {} if origin is None else {'weights': origin}
+    table = {}
     for setting, score in scores.items():
         rounded = {'accuracy': round(score.accuracy, 4), 'ci95': round(score.ci95, 4)}
         table[setting] = {**rounded, 'loss': score.loss, 'episodes': score.episodes}
