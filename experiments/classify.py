@@ -27,7 +27,7 @@ from experiments.reporting.predictions import (
     predictions_as_lines,
 )
 from experiments.running.command import launch_command
-from experiments.running.config import EVALUATION, MAIN, CompilingConfig, ConfigError, option
+from experiments.running.config import EVALUATION, CompilingConfig, ConfigError, option
 from experiments.running.own_images import (
     embed_own_files,
     find_own_classes,
@@ -49,20 +49,19 @@ AT_ONCE = 1024  # queries
 
 @dataclasses.dataclass(frozen=True)
 class ClassifyConfig(CompilingConfig):
-    support: str = option('', 'Folder with a folder of examples for each class.', group=MAIN)
-    query: str = option('', 'Image or folder to classify; further ones may follow, separated by spaces.', group=MAIN)
+    support: str = option('', 'Folder with a folder of examples for each class.')
+    query: str = option('', 'Image or folder to classify; further ones may follow, separated by spaces.')
     weights: str = option(
         '',
         'Encoder: "photos" or "photos-large" for photographs, omniglot-... for drawings and characters, or the '
         'weights.safetensors of a run. Default: chosen by what the examples look like.',
-        group=MAIN,
     )
-    output: str = option('classified', 'Folder that predictions are written to.', group=MAIN)
-    page: bool = option(False, 'Write page.html, which shows each query beside the nearest examples.', group=MAIN)
+    output: str = option('classified', 'Folder that predictions are written to.')
+    page: bool = option(False, 'Write page.html, which shows each query beside the nearest examples.')
     classifier: str = option(
-        '', 'File with classes of an earlier --save; the classes of --support, if given, are added to them.', group=MAIN
+        '', 'File with classes of an earlier --save; the classes of --support, if given, are added to them.'
     )
-    save: str = option('', 'File to save the classes to (.safetensors), for later queries.', group=MAIN)
+    save: str = option('', 'File to save the classes to (.safetensors), for later queries.')
     ink: str = ink_of_own_images(EVALUATION)
     unknown: str = option(
         'auto',

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from experiments.reporting.paper import NOT_TOLD
 from experiments.running.building import build_zero_shot_task
-from experiments.running.config import MAIN, TRAINING, ZeroShotConfig, option
+from experiments.running.config import TRAINING, ZeroShotConfig, option
 from experiments.running.driver import Experiment
 from experiments.running.startup import launch
 from protojax.datasets.cub import load_cub
@@ -35,7 +35,6 @@ class CubConfig(ZeroShotConfig):
         '',
         'Network that the image features come from, for results.json; figures on GoogLeNet features are compared with '
         "the paper's.",
-        group=MAIN,
         identity=False,
     )
     halve_every: int = option(

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CompilingConfig, ConfigError, option
+from experiments.running.config import CompilingConfig, ConfigError, option
 from experiments.running.own_images import load_own_classes, load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.exporting import describe_export, inference_to_export, run_onnx, run_stablehlo, to_onnx, to_stablehlo
@@ -32,11 +32,11 @@ LARGEST_DIFFERENCE = 1e-4  # of embeddings or probabilities, over the largest of
 @dataclasses.dataclass(frozen=True)
 class ExportConfig(CompilingConfig):
     weights: str = option(
-        '', 'Encoder: a name that comes with protojax, "photos", or the weights.safetensors of a run.', group=MAIN
+        '', 'Encoder: a name that comes with protojax, "photos", or the weights.safetensors of a run.'
     )
-    classifier: str = option('', 'Classes, as saved by experiments.classify --save; without, embeddings.', group=MAIN)
-    format: str = option('onnx', 'Kind of file.', group=MAIN, choices=tuple(FORMATS))
-    output: str = option('', 'File to write (default: model.onnx or model.stablehlo).', group=MAIN)
+    classifier: str = option('', 'Classes, as saved by experiments.classify --save; without, embeddings.')
+    format: str = option('onnx', 'Kind of file.', choices=tuple(FORMATS))
+    output: str = option('', 'File to write (default: model.onnx or model.stablehlo).')
 
 
 def run_export(config):

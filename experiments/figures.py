@@ -29,7 +29,7 @@ from experiments.reporting.diagrams import (
 from experiments.reporting.drawing import save_drawing
 from experiments.reporting.maps import class_map, map_perplexity, nearest_on_map, tsne
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CompilingConfig, Config, ConfigError, option, same_option
+from experiments.running.config import CompilingConfig, Config, ConfigError, option, same_option
 from experiments.running.progress import phase
 from experiments.running.shown_classes import LEAST_ITEMS, shown_birds, shown_classes
 from protojax.errors import first_line
@@ -142,25 +142,24 @@ FIGURES = {
 
 @dataclasses.dataclass(frozen=True)
 class FiguresConfig(CompilingConfig):
-    figure: str = option('', f'What to draw: {", ".join(FIGURES)}.', group=MAIN)
-    list: bool = option(False, 'Only say what the figures show.', group=MAIN)
-    output: str = option('figures', 'Folder for the figure.', group=MAIN)
+    figure: str = option('', f'What to draw: {", ".join(FIGURES)}.')
+    list: bool = option(False, 'Only say what the figures show.')
+    output: str = option('figures', 'Folder for the figure.')
     weights: str = option(
         '',
         'Whose embeddings are drawn: a name that comes with protojax, or the weights.safetensors of a run. Default: '
         'omniglot-60way-1shot; for --folder as its images are; for zero-shot those of experiments.cub.',
-        group=MAIN,
     )
     dataset: str = option(
-        '', 'Data set, where a figure can be of several.', group=MAIN, choices=('', 'omniglot', 'miniimagenet', 'cub')
+        '', 'Data set, where a figure can be of several.', choices=('', 'omniglot', 'miniimagenet', 'cub')
     )
-    classes: str = option('', 'How the names of the classes begin: an alphabet of Omniglot.', group=MAIN)
-    folder: str = option('', 'Own images instead of a data set: a folder with a folder for each class.', group=MAIN)
+    classes: str = option('', 'How the names of the classes begin: an alphabet of Omniglot.')
+    folder: str = option('', 'Own images instead of a data set: a folder with a folder for each class.')
     data: str = same_option(Config, 'data')
     source: str = same_option(Config, 'source')
     data_dir: str = same_option(Config, 'data_dir')
-    dpi: int = option(200, 'Dots per inch of the PNG file.', group=MAIN, minimum=50)
-    benchmark: str = option('', 'File of experiments.benchmark (default: the published one).', group=MAIN)
+    dpi: int = option(200, 'Dots per inch of the PNG file.', minimum=50)
+    benchmark: str = option('', 'File of experiments.benchmark (default: the published one).')
 
 
 def run_figures(config):

@@ -10,7 +10,7 @@ new classes: python -m experiments.classify --weights=runs/.../weights.safetenso
 import dataclasses
 from pathlib import Path
 
-from experiments.running.config import EVALUATION, MAIN, MODEL, STOPPING, ConfigError, FewShotConfig, option
+from experiments.running.config import EVALUATION, MODEL, STOPPING, ConfigError, FewShotConfig, option
 from experiments.running.identity import config_identity, name_of_config
 from experiments.running.own_images import ink_of_own_images, load_weights_for_own_images
 from experiments.running.startup import Experiment, launch
@@ -20,18 +20,14 @@ from protojax.images import image_form
 
 @dataclasses.dataclass(frozen=True)
 class FolderConfig(FewShotConfig):
-    way: int = option(
-        0, 'Classes per training episode (N_C); 0: as many as there are, at most 5.', group=MAIN, minimum=0
-    )
+    way: int = option(0, 'Classes per training episode (N_C); 0: as many as there are, at most 5.', minimum=0)
     validation_way: int = option(
         0, 'Classes per validation episode; 0: as many as there are, at most 5.', group=STOPPING, minimum=0
     )
     test_way: tuple[int, ...] = option(
         (), 'Classes per test episode, one column each. Default: as many as there are, at most 5.', group=EVALUATION
     )
-    split: str = option(
-        '0.64,0.16,0.2', 'Shares of the classes for train, validation and test, drawn by --seed.', group=MAIN
-    )
+    split: str = option('0.64,0.16,0.2', 'Shares of the classes for train, validation and test, drawn by --seed.')
     kind: str = option(
         'auto', 'Drawings, or photos and other images in colour; "auto" finds out.', group=MODEL, choices=KINDS
     )
@@ -48,7 +44,6 @@ class FolderConfig(FewShotConfig):
         'weights.safetensors of a run. They need a low learning rate (photos: 1e-5). "photos" takes a tenth of a '
         'second of processor time for each image of an episode at --image_size=128; its own 224 have three times '
         'as many pixels.',
-        group=MAIN,
     )
 
     def resolved(self):

@@ -18,16 +18,16 @@ from experiments.fuzzing.formats import FORMATS
 from experiments.fuzzing.pool import MutantJob, attack
 from experiments.reporting.markdown import markdown_table
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from experiments.running.config import CommandConfig, ConfigError, option
 
 
 @dataclasses.dataclass(frozen=True)
 class FuzzConfig(CommandConfig):
-    files: int = option(1000, 'Mutants of each format.', group=MAIN, minimum=1)
-    formats: str = option('', f'Some of {", ".join(FORMATS)}, with commas between (default: all).', group=MAIN)
-    seed: int = option(0, 'Random seed of the mutants.', group=MAIN)
-    processes: int = option(2, 'Processes that read at the same time.', group=MAIN, minimum=1)
-    keep: str = option('fuzz', 'Folder for the files that are defects.', group=MAIN)
+    files: int = option(1000, 'Mutants of each format.', minimum=1)
+    formats: str = option('', f'Some of {", ".join(FORMATS)}, with commas between (default: all).')
+    seed: int = option(0, 'Random seed of the mutants.')
+    processes: int = option(2, 'Processes that read at the same time.', minimum=1)
+    keep: str = option('fuzz', 'Folder for the files that are defects.')
 
 
 def run_fuzz(config):

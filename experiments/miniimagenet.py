@@ -10,7 +10,7 @@ with --source.
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, FewShotConfig, option
+from experiments.running.config import FewShotConfig, option
 from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
@@ -38,14 +38,10 @@ class MiniImageNetConfig(FewShotConfig):
         'paper',
         'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
         f'{config_text(MODERN)}.',
-        group=MAIN,
         choices=('paper', 'modern'),
     )
     way: int = option(
-        0,
-        "Classes per training episode (N_C); 0: the paper's, 30 for one shot and 20 for more.",
-        group=MAIN,
-        minimum=0,
+        0, "Classes per training episode (N_C); 0: the paper's, 30 for one shot and 20 for more.", minimum=0
     )
 
     def resolved(self):

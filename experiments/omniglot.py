@@ -8,7 +8,7 @@ trains the paper's 1-shot model and prints its table; --shot=5 is the 5-shot mod
 import dataclasses
 from typing import ClassVar
 
-from experiments.running.config import MAIN, MODEL, FewShotConfig, option
+from experiments.running.config import MODEL, FewShotConfig, option
 from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.omniglot import FILTERS, load_omniglot
@@ -46,7 +46,6 @@ class OmniglotConfig(FewShotConfig):
         'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
         f'today, with {config_text(OFFICIAL)}; or "modern", which goes beyond the paper with '
         f'{config_text(MODERN)}.',
-        group=MAIN,
         choices=('paper', *RECIPES),
     )
     resize: str = option(

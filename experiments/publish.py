@@ -15,7 +15,7 @@ from experiments.publishing.comparison import TEMPLATE, comparison_has_ours, com
 from experiments.publishing.records import append_record, check_record, read_record, record_command, training_record
 from experiments.publishing.results_page import published_page, published_readme
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from experiments.running.config import CommandConfig, ConfigError, option
 from experiments.running.progress import phase
 from experiments.tables import EXPERIMENTS
 from protojax.errors import first_line
@@ -28,9 +28,7 @@ TITLES = {'Omniglot': 'omniglot', 'miniImageNet': 'miniimagenet', 'CUB-200-2011'
 
 @dataclasses.dataclass(frozen=True)
 class PublishConfig(CommandConfig):
-    add: tuple[str, ...] = option(
-        (), 'Workdir of a finished run to publish first; may be given several times.', group=MAIN
-    )
+    add: tuple[str, ...] = option((), 'Workdir of a finished run to publish first; may be given several times.')
 
 
 def run_publish(config):

@@ -20,7 +20,7 @@ from experiments.publishing.comparison import LEGEND, comparison_lines, comparis
 from experiments.publishing.records import read_record
 from experiments.reporting.paper import TABLES
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from experiments.running.config import CommandConfig, ConfigError, option
 from experiments.running.trials import check_trial, execute_trial, trial
 from protojax.files import write_whole
 
@@ -29,7 +29,7 @@ PASSED_ON = ('data', 'source', 'data_dir', 'episodes')
 
 
 def _passed_on(name):
-    return option('', f'Passed on to every row: --{name} of the experiments.', group=MAIN)
+    return option('', f'Passed on to every row: --{name} of the experiments.')
 
 
 class TableOptions(NamedTuple):
@@ -110,10 +110,10 @@ def _listing_of_tables(names, options):
 
 @dataclasses.dataclass(frozen=True)
 class TablesConfig(CommandConfig):
-    table: str = option('', 'Which table to make.', group=MAIN, choices=('', *TABLES))
-    list: bool = option(False, 'Only print the commands, of one table or of all.', group=MAIN)
-    runs: str = option('runs/tables', 'Folder of the runs and the tables.', group=MAIN)
-    seeds: tuple[int, ...] = option((0, 1, 2), 'Seeds of each row.', group=MAIN)
+    table: str = option('', 'Which table to make.', choices=('', *TABLES))
+    list: bool = option(False, 'Only print the commands, of one table or of all.')
+    runs: str = option('runs/tables', 'Folder of the runs and the tables.')
+    seeds: tuple[int, ...] = option((0, 1, 2), 'Seeds of each row.')
     data: str = _passed_on('data')
     source: str = _passed_on('source')
     data_dir: str = _passed_on('data_dir')

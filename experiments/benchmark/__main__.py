@@ -29,19 +29,19 @@ from experiments.benchmark.report import (
     section_summary,
 )
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from experiments.running.config import CommandConfig, ConfigError, option
 from protojax.files import write_whole
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig(CommandConfig):
-    quick: bool = option(False, f'Only {" and ".join(QUICK)}, in {QUICK_ROUNDS} rounds: three minutes.', group=MAIN)
+    quick: bool = option(False, f'Only {" and ".join(QUICK)}, in {QUICK_ROUNDS} rounds: three minutes.')
     sections: str = option(
-        '', f'Sections to measure, with commas between (default: all): {", ".join(plan_sections())}.', group=MAIN
+        '', f'Sections to measure, with commas between (default: all): {", ".join(plan_sections())}.'
     )
-    rounds: int = option(0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', group=MAIN, minimum=0)
-    output: str = option('benchmark.json', 'File for all figures; sections that it holds stay in it.', group=MAIN)
-    baseline: str = option('', 'Root of another copy of protojax, to be measured as a contender.', group=MAIN)
+    rounds: int = option(0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', minimum=0)
+    output: str = option('benchmark.json', 'File for all figures; sections that it holds stay in it.')
+    baseline: str = option('', 'Root of another copy of protojax, to be measured as a contender.')
 
 
 def run_benchmark(config):

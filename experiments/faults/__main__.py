@@ -18,14 +18,14 @@ from experiments.faults.kills import kill_repeatedly
 from experiments.faults.small_run import small_run_command, small_run_data_dir
 from experiments.reporting.markdown import markdown_table
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CommandConfig, ConfigError, option
+from experiments.running.config import CommandConfig, ConfigError, option
 
 
 @dataclasses.dataclass(frozen=True)
 class FaultsConfig(CommandConfig):
-    kills: int = option(25, 'How often to kill.', group=MAIN, minimum=0)
-    seed: int = option(0, 'Random seed for the times of the kills.', group=MAIN)
-    others: bool = option(True, 'Try the other faults too.', group=MAIN)
+    kills: int = option(25, 'How often to kill.', minimum=0)
+    seed: int = option(0, 'Random seed for the times of the kills.')
+    others: bool = option(True, 'Try the other faults too.')
 
 
 def run_faults(config):

@@ -15,7 +15,7 @@ from experiments.page.alphabets import alphabets
 from experiments.page.answers import ready_to_answer
 from experiments.page.server import ServedLater, Server, file_leading_to_server
 from experiments.running.command import launch_command
-from experiments.running.config import MAIN, CompilingConfig, ConfigError, option
+from experiments.running.config import CompilingConfig, ConfigError, option
 from experiments.running.own_images import load_weights_for_own_images
 from experiments.running.progress import phase
 from protojax.errors import first_line
@@ -24,16 +24,13 @@ from protojax.photo_weights import photo_weights_installed
 
 @dataclasses.dataclass(frozen=True)
 class PageConfig(CompilingConfig):
-    weights: str = option(
-        'omniglot-60way-1shot', 'Encoder of drawings: a name, or the weights.safetensors of a run.', group=MAIN
-    )
-    port: int = option(0, 'Port of 127.0.0.1 that the page is at; 0: any that is free.', group=MAIN, minimum=0)
-    browser: bool = option(True, 'Open the page in the browser; its address is printed in any case.', group=MAIN)
+    weights: str = option('omniglot-60way-1shot', 'Encoder of drawings: a name, or the weights.safetensors of a run.')
+    port: int = option(0, 'Port of 127.0.0.1 that the page is at; 0: any that is free.', minimum=0)
+    browser: bool = option(True, 'Open the page in the browser; its address is printed in any case.')
     data_dir: str = option(
         '',
         'Folder with prepared data sets (default: ~/tensorflow_datasets); if Omniglot is there, its alphabets can be '
         'filled in.',
-        group=MAIN,
     )
 
 

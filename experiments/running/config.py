@@ -23,7 +23,7 @@ class ConfigError(ValueError):
     """A configuration that cannot be run: one line that names the flag and the way out."""
 
 
-def option(default, help, *, group, minimum=None, choices=None, identity=True):
+def option(default, help, *, group=MAIN, minimum=None, choices=None, identity=True):
     """A field with its help text, the values that it takes, and the group of flags that --help shows it in.
 
     Fields without `identity` do not change what is computed, so a run may be continued with another value.
@@ -86,36 +86,30 @@ def same_option(config, name):
 class Config(CompilingConfig):
     """What all experiments share."""
 
-    way: int = option(60, 'Classes per training episode (N_C).', group=MAIN, minimum=2)
+    way: int = option(60, 'Classes per training episode (N_C).', minimum=2)
     episodes: int = option(
         0,
         'Training episodes; 0: the validation loss decides (see --patience and --retrain), except that a run on a '
         'synthetic stand-in is short.',
-        group=MAIN,
         minimum=0,
     )
     data: str = option(
         'auto',
         'Which data: "real" (an error where they cannot be had), "synthetic" (a built-in stand-in, never a '
         'download), or "auto": real where they are on the machine or can be downloaded, else the stand-in.',
-        group=MAIN,
         choices=('auto', 'real', 'synthetic'),
     )
-    source: str = option(
-        '', 'Folder or archive with the original data files, to prepare them from.', group=MAIN, identity=False
-    )
+    source: str = option('', 'Folder or archive with the original data files, to prepare them from.', identity=False)
     workdir: str = option(
         '',
         'Folder of this run: config, metrics, checkpoints, results. The same command continues an interrupted run '
         'there. Default: runs/ and a name made of the data set and of the flags that differ from the recipe.',
-        group=MAIN,
         identity=False,
     )
-    seed: int = option(0, 'Determines all random numbers of the run.', group=MAIN, minimum=0)
+    seed: int = option(0, 'Determines all random numbers of the run.', minimum=0)
     weights: str = option(
         '',
         'Only evaluate these weights: a name that comes with protojax, or the weights.safetensors of a run.',
-        group=MAIN,
         identity=False,
     )
     query: int = option(5, 'Query examples per class in a training episode (N_Q).', group=TRAINING, minimum=1)
@@ -267,7 +261,7 @@ class FewShotConfig(Config):
         group=MACHINE,
         choices=('auto', 'off'),
     )
-    shot: int = option(1, 'Support examples per class in a training episode (N_S).', group=MAIN, minimum=1)
+    shot: int = option(1, 'Support examples per class in a training episode (N_S).', minimum=1)
     encoder: str = option(
         'conv4',
         'conv4: four blocks with 64 filters, as in the paper; resnet12 and resnet12-wide: residual networks with up '
