@@ -34,14 +34,8 @@ class Checkpoints:
 
     def __init__(self, directory: str | os.PathLike, *, keep: int = 3):
         self.directory = epath.Path(directory)
-        try:
+        with _using_storage(f'cannot use {self.directory}', 'choose another directory'):
             self._manager = _open_checkpoints(self.directory, keep)
-        except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
-            raise
-        except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
-            raise CheckpointError(
-                f'cannot use {self.directory} ({first_line(error)}); choose another directory'
-            ) from error
 
     def save(self, step: int, tree: Any) -> None:
         """Write a checkpoint of the tree, which every process of a job holds whole."""
@@ -49,15 +43,9 @@ class Checkpoints:
         arrays, digest = _checkpoint_shapes(tree), _checkpoint_digest(tree)
         record = {'arrays': arrays, 'digest': digest, 'seal': _checkpoint_seal(arrays, digest)}
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(record)}
-        try:
+        advice = 'free some space or choose another directory, then start again: earlier checkpoints are intact'
+        with _using_storage(f'cannot save step {step} in {self.directory}', advice):
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
-        except jax.errors.JaxRuntimeError:  # as above
-            raise
-        except Exception as error:  # as above
-            raise CheckpointError(
-                f'cannot save step {step} in {self.directory} ({first_line(error)}); free some space or choose '
-                'another directory, then start again: earlier checkpoints are intact'
-            ) from error
 
     def restore(self, template: Any) -> tuple[int, Any] | None:
         """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
@@ -68,7 +56,7 @@ class Checkpoints:
         for step in reversed(steps):
             try:
                 tree = self._read(step, template)
-            except (CheckpointError, jax.errors.JaxRuntimeError):  # the latter as above
+            except (CheckpointError, jax.errors.JaxRuntimeError):  # the latter as in _using_storage
                 raise
             except Exception as error:  # damage takes many forms
                 logging.warning('checkpoint %s is damaged (%s); trying the one before', step, first_line(error))
@@ -112,6 +100,17 @@ class Checkpoints:
                 (self.directory / str(step)).rename(self.directory / free)
         if steps:
             self._manager.reload()
+
+
+@contextlib.contextmanager
+def _using_storage(problem, advice):
+    """Turns what the storage raises into a CheckpointError."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
+        raise
+    except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
+        raise CheckpointError(f'{problem} ({first_line(error)}); {advice}') from error
 
 
 def _open_checkpoints(directory, keep):
