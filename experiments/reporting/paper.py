@@ -95,11 +95,7 @@ TABLES = {
                 _both_shots(_omniglot, 60, **COSINE, finetune=5) * 2,
             ),
             PaperRow('Neural statistician', ('98.1', '99.5', '93.2', '98.1'), (STATISTICIAN,)),
-            PaperRow(
-                'Prototypical networks',
-                ('98.8', '99.7', '96.0', '98.9'),
-                (_omniglot(1, 60), _omniglot(5, 60)) * 2,
-            ),
+            PaperRow('Prototypical networks', ('98.8', '99.7', '96.0', '98.9'), _both_shots(_omniglot, 60) * 2),
         ),
         'Each column uses the model trained with the same shot; prototypical and matching networks 60-way.',
         (
@@ -138,7 +134,7 @@ TABLES = {
             PaperRow(
                 'Meta-learner LSTM',
                 ('43.44 ± 0.77', '60.60 ± 0.71'),
-                ({'model': 'metalstm', 'way': 5, 'shot': 1}, {'model': 'metalstm', 'way': 5, 'shot': 5}),
+                tuple({'model': 'metalstm', 'way': 5, 'shot': shot} for shot in (1, 5)),
             ),
             PaperRow(
                 'Prototypical networks', ('49.42 ± 0.78', '68.20 ± 0.66'), (_miniimagenet(1, 30), _miniimagenet(5, 20))
