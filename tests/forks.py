@@ -54,12 +54,20 @@ class ForkedProgram:
 
     def wait(self, seconds):
         """Its exit code; TimeoutError if it takes longer."""
+        self._wait_until(lambda: self.returncode is not None, seconds)
+        return self.returncode
+
+    def wait_until_halted(self, seconds):
+        """Until it has stopped itself like a program that is put to sleep."""
+        state = pathlib.Path(f'/proc/{self.number}/stat')
+        self._wait_until(lambda: state.exists() and state.read_text().rpartition(') ')[2].startswith('T'), seconds)
+
+    def _wait_until(self, condition, seconds):
         end = time.monotonic() + seconds
-        while self.returncode is None:
+        while not condition():
             if time.monotonic() > end:
                 raise TimeoutError(self.output)
             time.sleep(0.02)
-        return self.returncode
 
     def kill(self):
         if self.returncode is None:
