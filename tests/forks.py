@@ -4,6 +4,7 @@ The imports of a run take longer than a small run itself. Here one process has d
 """
 
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -78,6 +79,8 @@ class ForkedProgram:
 def serve():
     """Fork for each program that comes in, and once more for a process that waits for its end."""
     import tiny  # noqa: F401  (and with it whatever a run needs)
+
+    gc.freeze()  # a program that looked through all this when it ends would copy it
 
     for line in sys.stdin:
         place, arguments, environment = json.loads(line)

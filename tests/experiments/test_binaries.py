@@ -30,8 +30,10 @@ HELP = {'omniglot': 'Paper: 2000', 'miniimagenet': 'Paper: 2000', 'cub': '0: nev
 # Starts a program as `python -m experiments.NAME` would, once for each command line that comes in, in a process of its
 # own that begins when all imports are done. What it prints goes to files of the folder that it is told.
 STARTED_AGAIN_AND_AGAIN = """
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 import experiments.cub, experiments.miniimagenet, experiments.omniglot
+
+gc.freeze()  # a program that looked through all this when it ends would copy it
 
 for line in sys.stdin:
     folder, program, flags = json.loads(line)
