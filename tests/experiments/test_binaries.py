@@ -17,7 +17,6 @@ ERRORS = {  # of experiments.omniglot, or of experiments.cub where data are need
     'no flag': (['way=5'], "'way=5' is no flag"),
     'not a number': (['--way=many'], '--way=many must be a whole number; see --help'),
     'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
-    'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
     'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
     'no such weights': (['--weights=none', '--source=/no/such/folder'], 'there are no weights none'),  # before the data
     'pictures': (['--pictures=perhaps'], '--pictures=perhaps must be one of on|off; see --help'),
