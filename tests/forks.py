@@ -4,6 +4,7 @@ The imports of a run take longer than a small run itself. Here one process has d
 """
 
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -54,12 +55,20 @@ class ForkedProgram:
 
     def wait(self, seconds):
         """Its exit code; TimeoutError if it takes longer."""
+        self._wait_until(lambda: self.returncode is not None, seconds)
+        return self.returncode
+
+    def wait_until_halted(self, seconds):
+        """Until it has stopped itself like a program that is put to sleep."""
+        state = pathlib.Path(f'/proc/{self.number}/stat')
+        self._wait_until(lambda: state.exists() and state.read_text().rpartition(') ')[2].startswith('T'), seconds)
+
+    def _wait_until(self, condition, seconds):
         end = time.monotonic() + seconds
-        while self.returncode is None:
+        while not condition():
             if time.monotonic() > end:
                 raise TimeoutError(self.output)
             time.sleep(0.02)
-        return self.returncode
 
     def kill(self):
         if self.returncode is None:
@@ -70,6 +79,8 @@ class ForkedProgram:
 def serve():
     """Fork for each program that comes in, and once more for a process that waits for its end."""
     import tiny  # noqa: F401  (and with it whatever a run needs)
+
+    gc.freeze()  # a program that looked through all this when it ends would copy it
 
     for line in sys.stdin:
         place, arguments, environment = json.loads(line)

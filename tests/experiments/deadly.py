@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 
+from experiments.fuzzing import pool
 from experiments.fuzzing.formats import Format
 from protojax.errors import DataError
 
@@ -34,4 +35,5 @@ def reader(read):
 
 
 def formats():
+    pool.SECONDS = 1  # of computing, in the process that reads
     return {read.__name__: reader(read) for read in (crash, compute, fill_memory, fail)}

@@ -17,7 +17,6 @@ ERRORS = {  # of experiments.omniglot, or of experiments.cub where data are need
     'no flag': (['way=5'], "'way=5' is no flag"),
     'not a number': (['--way=many'], '--way=many must be a whole number; see --help'),
     'too many classes': (['--data=synthetic', '--way=100000'], '--way=100000, but there are'),
-    'too many examples': (['--data=synthetic', '--query=50'], 'lower --query'),
     'no source': (['--source=/no/such/folder'], '--source=/no/such/folder does not exist'),
     'no such weights': (['--weights=none', '--source=/no/such/folder'], 'there are no weights none'),  # before the data
     'pictures': (['--pictures=perhaps'], '--pictures=perhaps must be one of on|off; see --help'),
@@ -30,8 +29,10 @@ HELP = {'omniglot': 'Paper: 2000', 'miniimagenet': 'Paper: 2000', 'cub': '0: nev
 # Starts a program as `python -m experiments.NAME` would, once for each command line that comes in, in a process of its
 # own that begins when all imports are done. What it prints goes to files of the folder that it is told.
 STARTED_AGAIN_AND_AGAIN = """
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 import experiments.cub, experiments.miniimagenet, experiments.omniglot
+
+gc.freeze()  # a program that looked through all this when it ends would copy it
 
 for line in sys.stdin:
     folder, program, flags = json.loads(line)

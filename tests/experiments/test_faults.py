@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import quick_compiler
 import tiny
+from forks import Forks
 
 from experiments.faults.comparing import compare_workdirs
 from experiments.faults.kills import kill_repeatedly, unfinished_when_killed
 from experiments.faults.others import FAULTS, failed_in_one_line
-from experiments.faults.small_run import finish_small_run, small_run_command, small_run_data_dir, start_small_run
+from experiments.faults.small_run import small_run_command, small_run_data_dir, start_small_run
 from experiments.running import driver
 from experiments.running.driver import run_experiment
 from experiments.running.fitting import FittingDiverged, fitting_optimizer, fresh_fit
@@ -31,10 +32,21 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope='module')
 def command(tmp_path_factory):
-    """A run as a program of its own, on one device; what it compiles is kept for the next."""
+    """A run as a program, on one device; what it compiles is kept for the next."""
     cache = tmp_path_factory.mktemp('compiled')
-    flags = f'XLA_FLAGS={quick_compiler.flags()}'
-    return ['env', flags, sys.executable, tiny.__file__, f'--compilation_cache={cache}']
+    return ['env', f'XLA_FLAGS={quick_compiler.flags()}', sys.executable, tiny.__file__, f'--compilation_cache={cache}']
+
+
+@pytest.fixture(scope='module')
+def start(command, tmp_path_factory):
+    """A function that starts such a run."""
+    forks = Forks(tmp_path_factory.mktemp('programs'))
+
+    def start(workdir, moment=''):
+        return forks.start(*command[3:], f'--workdir={workdir}', XLA_FLAGS=quick_compiler.flags(), MOMENT=moment)
+
+    yield start
+    forks.end()
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -46,10 +58,10 @@ def one_device():
 
 
 @pytest.fixture(scope='module')
-def peace(command, tmp_path_factory):
+def peace(start, tmp_path_factory):
     """The workdir of such a run that nothing happened to."""
     workdir = tmp_path_factory.mktemp('peace')
-    finish_small_run(command, workdir)
+    finish(start(workdir))
     return workdir
 
 
@@ -79,55 +91,30 @@ def newest(stage):
     return max(stage.glob('[0-9]*'), key=lambda path: int(path.name) if path.name.isdigit() else -1)
 
 
-def run(command, workdir, *flags, moment='', file_size=None):
-    """Start a run and wait for its end; no file that it writes may become larger than `file_size` bytes."""
-    arguments = [*command, f'--workdir={workdir}', *flags]
-    if file_size is not None:
-        limit = f'resource.setrlimit(resource.RLIMIT_FSIZE, ({file_size}, {file_size}))'
-        program = f'import os, resource, sys; {limit}; os.execvp(sys.argv[1], sys.argv[1:])'
-        arguments = [sys.executable, '-c', program, *arguments]
-    environment = {**os.environ, 'MOMENT': moment}
-    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300)
+def finish(program):
+    assert program.wait(300) == 0, program.output
 
 
-def one_line(ended):
-    """The error of a run that failed as it should: without a traceback."""
+def one_line(command, workdir, *flags, file_size):
+    """The error of a run that may write no file of more bytes and fails as it should: without a traceback."""
+    limit = f'resource.setrlimit(resource.RLIMIT_FSIZE, ({file_size}, {file_size}))'
+    program = f'import os, resource, sys; {limit}; os.execvp(sys.argv[1], sys.argv[1:])'
+    arguments = [sys.executable, '-c', program, *command, f'--workdir={workdir}', *flags]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith('error: ')]
     assert 'Traceback' not in ended.stderr
     return line
 
 
-# Runs, each in a process of its own that begins when all imports are done, for each moment that comes in.
-STARTED_AGAIN_AND_AGAIN = """
-import os, sys
-import tiny
-
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        os.dup2(2, 1)  # what is printed there are exit codes
-        tiny.main(line.strip())
-        sys.exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-def test_killed_at_awkward_moments(command, peace, tmp_path):
-    *program, script, cache = command
-    workdir, errors = tmp_path / 'run', tmp_path / 'errors'
-    environment = {**os.environ, 'PYTHONPATH': os.path.dirname(script)}
-    arguments = [*program, '-c', STARTED_AGAIN_AND_AGAIN, cache, f'--workdir={workdir}']
-    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': errors.open('w')}
-    with subprocess.Popen(arguments, env=environment, **pipes, text=True) as process:
-        for moment in (*tiny.DEATHS, ''):
-            print(moment, file=process.stdin, flush=True)
-            code = int(process.stdout.readline())
-            assert code == (-signal.SIGKILL if moment else 0), (moment, errors.read_text())
-            if 'save' in moment:
-                assert unfinished_when_killed(workdir), moment
-        process.stdin.close()
-    assert not compare_workdirs(peace, workdir)
+def test_killed_at_awkward_moments(start, peace, tmp_path):
+    for moment in tiny.DEATHS:
+        program = start(tmp_path, moment=moment)
+        assert program.wait(300) == -signal.SIGKILL, (moment, program.output)
+        if 'save' in moment:
+            assert unfinished_when_killed(tmp_path), moment
+    finish(start(tmp_path))
+    assert not compare_workdirs(peace, tmp_path)
 
 
 def test_killed_while_preparing_data_and_drawing_pictures(tmp_path, monkeypatch):
@@ -144,9 +131,8 @@ def test_another_fault_that_experiments_faults_tries(command, peace, tmp_path):
     shutil.copytree(peace, tmp_path / 'peace')
     _, damage_metrics = FAULTS['broken line in metrics.jsonl']
     assert damage_metrics(command, tmp_path) == []
-    assert failed_in_one_line(
-        start_small_run(command, tmp_path / 'peace', '--way=3'), tmp_path / 'peace', 'other words'
-    )
+    fails = start_small_run([sys.executable, '-c', "raise SystemExit('error: one')"], tmp_path / 'peace')
+    assert failed_in_one_line(fails, tmp_path / 'peace', 'other words')
 
 
 def test_differences_are_seen(peace, tmp_path):
@@ -163,22 +149,19 @@ def test_differences_are_seen(peace, tmp_path):
     ]
 
 
-def test_stopped_by_signals_while_another_run_is_refused(command, peace, tmp_path):
-    arguments = [*command, f'--workdir={tmp_path}']
-    environment = {**os.environ, 'MOMENT': 'training'}
-    pipes = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.PIPE}
+def test_stopped_by_signals_while_another_run_is_refused(start, peace, tmp_path):
     for number in (signal.SIGTERM, signal.SIGINT):
-        first = subprocess.Popen(arguments, env=environment, **pipes, text=True)
-        assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
+        first = start(tmp_path, moment='training')
+        first.wait_until_halted(300)
         with pytest.raises(WorkdirError, match=f'another run is using {tmp_path}'):
             run_experiment(config(tmp_path), tiny.EXPERIMENT)
-        first.send_signal(number)
-        first.send_signal(signal.SIGCONT)
-        _, errors = first.communicate(timeout=60)
-        assert first.returncode > 0
-        assert 'stopped at episode' in errors
-        assert errors.rstrip().endswith(' '.join(arguments[3:]))  # how to go on
-    finish_small_run(command, tmp_path)
+        for sent in (number, signal.SIGCONT):
+            os.kill(first.number, sent)
+        assert first.wait(60) > 0
+        assert 'stopped at episode' in first.output
+        (how_to_go_on,) = [line for line in first.output.splitlines() if line.endswith(f' --workdir={tmp_path}')]
+        assert f'{tiny.__file__} --compilation_cache=' in how_to_go_on
+    finish(start(tmp_path))
     assert not compare_workdirs(peace, tmp_path)
 
 
@@ -227,15 +210,15 @@ def test_no_fresh_start_where_all_checkpoints_are_damaged(finished, tmp_path):
         run_experiment(config(workdir), tiny.EXPERIMENT)
 
 
-def test_disk_full_during_a_save(command, peace, tmp_path):
+def test_disk_full_during_a_save(command, start, peace, tmp_path):
     workdir = tmp_path / 'full'
     shutil.copytree(peace, workdir)
     shutil.rmtree(workdir / 'train')
     before = sorted((workdir / 'search').iterdir())
-    line = one_line(run(command, workdir, file_size=8000))  # metrics fit, the description of a checkpoint does not
-    assert 'cannot save step 4 in' in line and 'File too large' in line
+    line = one_line(command, workdir, file_size=8000)  # metrics fit, the description of a checkpoint does not
+    assert 'cannot save step 8 in' in line and 'File too large' in line
     assert sorted((workdir / 'search').iterdir()) == before
-    finish_small_run(command, workdir)
+    finish(start(workdir))
     assert not compare_workdirs(peace, workdir)
 
 
@@ -298,7 +281,7 @@ def test_a_damaged_note_of_the_time_is_no_error(unfinished, content):
 def test_disk_full_when_writing_metrics(command, peace, tmp_path):
     workdir = tmp_path / 'full'
     shutil.copytree(peace, workdir)
-    line = one_line(run(command, workdir, file_size=300))
+    line = one_line(command, workdir, file_size=300)
     assert 'metrics.jsonl' in line and 'File too large' in line
 
 
@@ -306,7 +289,7 @@ def test_disk_full_when_writing_results(command, peace, tmp_path):
     workdir = tmp_path / 'full'
     shutil.copytree(peace, workdir)
     room = (workdir / 'classes.json').stat().st_size  # which is written before, and is the smaller file
-    assert 'results.json' in one_line(run(command, workdir, '--evaluate_only', file_size=room))
+    assert 'results.json' in one_line(command, workdir, '--evaluate_only', file_size=room)
     assert not compare_workdirs(peace, workdir)
 
 

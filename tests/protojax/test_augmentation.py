@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protojax import augmentation
-from protojax.encoders import Conv4, LinearMap
+from protojax.encoders import Conv4
 from protojax.episodes import Dataset
 from protojax.tasks import few_shot_task
 
@@ -83,9 +83,7 @@ def test_each_change_has_random_numbers_of_its_own():
         return images
 
     noises = []
-    task = few_shot_task(LinearMap(2), (5,), way=2, shot=1, query=1, augmentations=(noise, noise))
-    blank = Dataset(jnp.zeros((2, 2, 5)), jnp.full(2, 2))
-    task.loss(*task.initialize(jax.random.key(0)), blank, jax.random.key(1))
+    augmentation.augmented((noise, noise), jax.random.key(1), IMAGES, LABELS, way=6)
     assert not np.array_equal(*noises)
 
 
@@ -97,7 +95,9 @@ def test_training_sees_the_changed_images_and_evaluation_does_not():
     blank = Dataset(jnp.zeros((8, 6, 28, 28, 1), jnp.uint8), jnp.full(8, 6))
     accuracies, embeddings = [], []
     for changes in ((), (augmentation.mirror, label_in_ink)):
-        task = few_shot_task(Conv4(kernels=False), (28, 28, 1), way=5, shot=1, query=2, augmentations=changes)
+        task = few_shot_task(
+            Conv4(filters=8, kernels=False), (28, 28, 1), way=5, shot=1, query=2, augmentations=changes
+        )
         params, batch_stats = jax.jit(task.initialize)(jax.random.key(0))
         _, (_, metrics) = jax.jit(task.loss)(params, batch_stats, blank, jax.random.key(1))
         accuracies.append(float(metrics['accuracy']))

@@ -64,8 +64,7 @@ def training_steps(name, devices):
 
 
 @platforms
-@pytest.mark.parametrize('devices', [1, 8])
-@pytest.mark.parametrize('name', TASKS)
+@pytest.mark.parametrize(('devices', 'name'), [(1, 'conv4'), *((8, name) for name in TASKS)])
 def test_training_steps(platform, devices, name):
     one, many = (lowered(program, platform) for program in training_steps(name, devices))
     for text in (one, many):

@@ -125,7 +125,7 @@ def test_a_classifier_may_use_unlabeled_examples():
 
     task = few_shot_task(LinearMap(4), (5,), way=3, shot=1, query=2, unlabeled=3, classify=classify)
     params, batch_stats = task.initialize(jax.random.key(0))
-    value, _ = task.loss(params, batch_stats, VECTORS, jax.random.key(1))
+    value, _ = jax.jit(task.loss)(params, batch_stats, VECTORS, jax.random.key(1))
     assert np.isfinite(value) and seen['shape'] == (9, 4)
 
 
@@ -216,7 +216,8 @@ def test_augmentations_may_change_the_shape_of_training_images():
         return items[:, 4:12, 4:12]
 
     task = few_shot_task(ResNet12(widths=(4,)), (16, 16, 1), augmentations=[cropped], **SIZES)
-    value, _ = task.loss(*task.initialize(jax.random.key(0)), IMAGES, jax.random.key(1))
+    variables = jax.jit(task.initialize)(jax.random.key(0))
+    value, _ = jax.jit(task.loss)(*variables, IMAGES, jax.random.key(1))
     assert np.isfinite(value)
 
 

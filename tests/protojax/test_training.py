@@ -80,9 +80,9 @@ def by_hand(episodes):
 
 
 @pytest.mark.parametrize('episodes', [1, 8])
-def test_any_number_of_devices_is_the_update_by_hand(episodes, x64):
+def test_one_device_and_many_make_the_update_by_hand(episodes, x64):
     params, average, batch_stats, opt_state, total = by_hand(episodes)
-    for devices in (1, 2, 4, 8) if episodes == 1 else (1, 4, 8):
+    for devices in (1, 8) if episodes == 1 else (1, 4):
         state = history(devices, double=True, episodes=episodes, average_decay=DECAY)[-1]
         exactly = functools.partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-10)
         jax.tree.map(exactly, state.params, params)

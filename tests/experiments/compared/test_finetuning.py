@@ -22,13 +22,14 @@ LABELS = jnp.arange(3)
 
 @pytest.fixture(scope='module')
 def variables():
-    return TASK.initialize(jax.random.key(0))
+    return jax.jit(TASK.initialize)(jax.random.key(0))
 
 
 def of_images(task, variables):
     """The scores that a task gives to raw images."""
     params, batch_stats = variables
-    support, queries = (task.embed(params, batch_stats, items) for items in (IMAGES[:3], IMAGES[3:]))
+    embed = jax.jit(task.embed)
+    support, queries = (embed(params, batch_stats, items) for items in (IMAGES[:3], IMAGES[3:]))
     episode = Episode(support, LABELS, queries, None, LABELS)
     return jax.jit(task.classify)({**params, 'batch_stats': batch_stats}, episode)
 

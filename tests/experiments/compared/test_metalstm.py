@@ -21,6 +21,10 @@ def loss(theta):
     return jnp.sum(theta['a'] ** 2) * theta['b'] + theta['b'] ** 2
 
 
+def learned(meta, start=START, updates=3):
+    return jax.jit(lambda meta, start: meta_learn(meta, loss, start, updates=updates))(meta, start)
+
+
 def fixed_gates(rate, kept):
     meta = init_meta_learner(jax.random.key(0))
     odds = [np.log(p / (1 - p)) if p < 1 else 50.0 for p in (rate, kept)]
@@ -28,15 +32,14 @@ def fixed_gates(rate, kept):
 
 
 def test_fixed_gates_are_gradient_descent():
-    found = meta_learn(fixed_gates(0.01, 1.0), loss, START, updates=3)
-    theta = START
+    found, theta, gradient = learned(fixed_gates(0.01, 1.0)), START, jax.jit(jax.grad(loss))
     for _ in range(3):
-        theta = jax.tree.map(lambda p, g: p - 0.01 * g, theta, jax.grad(loss)(theta))
+        theta = jax.tree.map(lambda p, g: p - 0.01 * g, theta, gradient(theta))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, theta)
 
 
 def test_a_forget_gate_below_one_is_weight_decay():
-    found = meta_learn(fixed_gates(0.01, 0.9), loss, START, updates=1)
+    found = learned(fixed_gates(0.01, 0.9), updates=1)
     expected = jax.tree.map(lambda p, g: 0.9 * p - 0.01 * g, START, jax.grad(loss)(START))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
 
@@ -59,7 +62,7 @@ def test_gates_see_gradient_loss_weight_and_themselves():
     """A loop of the two equations over three updates, weight by weight, with parameters that move the gates."""
     rng = np.random.default_rng(0)
     random = jax.tree.map(lambda p: rng.normal(size=p.shape) / 2, init_meta_learner(jax.random.key(0)))
-    found = meta_learn(jax.tree.map(jnp.float32, random), loss, START, updates=3)
+    found = learned(jax.tree.map(jnp.float32, random))
     theta, states, gates = np.array([1.0, -2.0, 3.0]), [(np.zeros(20), np.zeros(20))] * 3, np.zeros((3, 2))
     (of_input, of_forget), (input_bias, forget_bias) = random['kernel'].T, random['bias']
     for _ in range(3):
@@ -98,10 +101,10 @@ def test_sizes_are_those_of_the_authors(shot, updates, monkeypatch):
 
 def test_gradients_of_the_learner_are_constants():
     """With fixed gates theta_n = theta_0 minus constants, so its derivative by theta_0 is one, whatever the loss."""
-    slope = jax.grad(lambda start: meta_learn(fixed_gates(0.01, 1.0), loss, start, updates=3)['b'])(START)
+    slope = jax.grad(lambda start: learned(fixed_gates(0.01, 1.0), start)['b'])(START)
     np.testing.assert_allclose(slope['b'], 1.0, rtol=1e-6)
     np.testing.assert_allclose(slope['a'], [0.0, 0.0])
-    of_bias = jax.grad(lambda meta: meta_learn(meta, loss, START, updates=3)['b'])(fixed_gates(0.01, 0.9))['bias']
+    of_bias = jax.grad(lambda meta: learned(meta)['b'])(fixed_gates(0.01, 0.9))['bias']
     assert (of_bias != 0).all()
 
 
@@ -124,7 +127,7 @@ def problem():
     shape = (16, 16, 1)
     task = metalstm_task(Conv4(filters=2, kernels=False), shape, way=2, shot=2, query=3)
     images = np.random.default_rng(0).integers(0, 256, (3, 6, *shape), dtype=np.uint8)
-    return task, *task.initialize(jax.random.key(0)), Dataset(jnp.asarray(images), jnp.full(3, 6))
+    return task, *jax.jit(task.initialize)(jax.random.key(0)), Dataset(jnp.asarray(images), jnp.full(3, 6))
 
 
 def episode_of(images):

@@ -73,9 +73,10 @@ def test_the_score_is_bilinear_in_features_and_attributes_of_unit_length():
 def test_centres_move_to_the_mean_of_their_points():
     centers = np.array([[0.0, 0.0], [10.0, 0.0], [50.0, 50.0]], np.float32)
     points = np.array([[1.0, 1.0], [2.0, 0.0], [9.0, 1.0]], np.float32)
-    moved = moved_centers(points, centers, 0.9)
+    moved = jax.jit(moved_centers)(points, centers, 0.9)
     np.testing.assert_allclose(moved, [[0.15, 0.05], [9.9, 0.1], [50, 50]], rtol=1e-5)
-    shared = jax.vmap(lambda part: moved_centers(part, centers, 0.9, AXIS), axis_name=AXIS)(points[:, None])
+    share = jax.vmap(lambda part: moved_centers(part, centers, 0.9, AXIS), axis_name=AXIS)
+    shared = jax.jit(share)(points[:, None])
     np.testing.assert_allclose(shared[2], moved, rtol=1e-5)
 
 
