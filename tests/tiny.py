@@ -57,13 +57,21 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_in_save(stage):
-    """Die as soon as a save has put something into the stage's folder, before it can give it its final name."""
+def die_in_save(stage, after=0):
+    """Die as soon as a save has put something into the stage's folder, before it can give it its final name.
+
+    So many saves of the stage are completed first.
+    """
     (folder,) = (pathlib.Path(flag.split('=')[1]) for flag in sys.argv if flag.startswith('--workdir='))
     before = unfinished_when_killed(folder)
 
     def watch():
-        while not any(path.parent.name == stage for path, _ in unfinished_when_killed(folder) - before):
+        def saving():
+            unfinished = [path for path, _ in unfinished_when_killed(folder) - before if path.parent.name == stage]
+            finished = [path for path in (folder / stage).glob('*') if path.name.isdigit()]
+            return unfinished and len(finished) >= after
+
+        while not saving():
             time.sleep(0.0005)
         die()
 
@@ -128,7 +136,7 @@ def keep_all_that_is_compiled():
 DEATHS = {
     'data': lambda: EXPERIMENT._replace(load=die),
     'first save': lambda: die_in_save('search'),
-    'later save': lambda: die_in_save('search'),
+    'later save': lambda: die_in_save('search', after=1),
     'between stages': lambda: die_before_stage('train'),
     'save of the second stage': lambda: die_in_save('train'),
     'between results and timing': lambda: die_after('results.json'),

@@ -113,6 +113,8 @@ def test_killed_at_awkward_moments(start, peace, tmp_path):
         assert program.wait(300) == -signal.SIGKILL, (moment, program.output)
         if 'save' in moment:
             assert unfinished_when_killed(tmp_path), moment
+        if moment == 'later save':
+            assert any(path.name.isdigit() for path in (tmp_path / 'search').iterdir())
     finish(start(tmp_path))
     assert not compare_workdirs(peace, tmp_path)
 
