@@ -26,6 +26,15 @@ from experiments.running.identity import config_text
 RECIPES = {"protojax, the paper's recipe": {}} | {
     f'protojax, `--recipe={name}`': {'recipe': name} for name in ('official', 'modern')
 }
+# A second run on the weights of the modern recipe's, which have its encoder and temperature.
+RECIPES['protojax, the same, trained further with 5 shots'] = {
+    'way': 20,
+    'shot': 5,
+    'init': 'modern.safetensors',
+    'schedule': 'cosine',
+    'flip': True,
+    'shift': 8,
+}
 TABLES_OF_README = re.compile(r'(?<=<!-- written by experiments.publish -->\n).*?(?=<!-- up to here -->)', re.DOTALL)
 
 

@@ -44,6 +44,7 @@ USUAL = {
     'context': 'none',
     'embedding': 'shared',
     'finetune': 0,
+    'init': '',
     'two_sided': False,
     'sphere': False,
     'unit_length': True,
