@@ -12,6 +12,8 @@ does not.
 Axis letters: N support examples, Q queries, D dimensions.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,7 @@ def in_context(classify: Classifier | Learned, *, steps: int = 5) -> Learned:
     """The classifier on full context embeddings; queries attend to the support set `steps` times."""
     classifier = as_learned_classifier(classify)
 
+    @partial(jax.jit, static_argnums=1)
     def initialize(key, dimensions):
         keys = jax.random.split(key, 4)
         inputs = {'forward': dimensions, 'backward': dimensions, 'attention': 2 * dimensions}

@@ -122,6 +122,7 @@ def preprocess_for_lstm(values: jax.Array) -> jax.Array:
     return jnp.stack(pair, -1)
 
 
+@jax.jit
 def init_meta_learner(key: jax.Array) -> Any:
     """Small weights, and biases with which the first updates are gradient descent with rate 0.01, nearly."""
     keys = jax.random.split(key)

@@ -13,6 +13,7 @@ A Gaussian with a variance per dimension is a vector [2 C], its mean and then it
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import flax.linen as nn
@@ -102,6 +103,7 @@ def statistician_task(
         'decoder': (decoder, code + context),  # p(x | c, z)
     }
 
+    @partial(jax.jit, static_argnums=1)
     def initialize(key, dimensions):
         keys = jax.random.split(key, len(networks))
         sizes = zip(keys, networks.items(), strict=True)

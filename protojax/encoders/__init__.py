@@ -31,6 +31,7 @@ It may have these fields, each of which is used where it is there:
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,8 +51,13 @@ __all__ = ['Conv4', 'EfficientNetLite', 'LinearMap', 'ResNet12', 'check_encoder_
 
 def initialize(encoder: nn.Module, key: jax.Array, item_shape: Sequence[int]) -> tuple[Any, Any]:
     """Fresh parameters and running statistics for items of a shape -> params, batch_stats."""
-    variables = jax.jit(encoder.init)(key, jnp.zeros((1, *item_shape), jnp.uint8))
+    variables = _initialized(encoder, key, tuple(item_shape))
     return variables.get('params', {}), variables.get('batch_stats', {})
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _initialized(encoder, key, item_shape):
+    return encoder.init(key, jnp.zeros((1, *item_shape), jnp.uint8))
 
 
 def initialize_shapes(encoder: nn.Module, item_shape: tuple[int, ...] | None = None) -> tuple[Any, Any]:

@@ -69,10 +69,15 @@ def test_a_name_stands_for_the_loss_of_its_system(model):
     task = build_zero_shot_task(config, Data('tiny', True, train, split(1), None))
     (params, stats), key = task.initialize(jax.random.key(0)), jax.random.key(1)
     data = Dataset(*map(jnp.asarray, (train.items, train.counts, train.attributes)))
-    episode = sample_batch(key, data, size=3) if batches else sample_episode(key, data, way=4, shot=0, query=2)
-    scores = task.classify(params, episode._replace(query=task.embed(params, stats, episode.query)))
-    expected = NAMED[model](scores, episode.query_labels).mean()
-    np.testing.assert_allclose(jax.jit(task.loss)(params, stats, data, key)[0], expected, rtol=1e-5)
+
+    @jax.jit
+    def found_and_expected(params, stats, key):
+        episode = sample_batch(key, data, size=3) if batches else sample_episode(key, data, way=4, shot=0, query=2)
+        scores = task.classify(params, episode._replace(query=task.embed(params, stats, episode.query)))
+        expected = NAMED[model](scores, episode.query_labels).mean()
+        return task.loss(params, stats, data, key)[0], expected
+
+    np.testing.assert_allclose(*found_and_expected(params, stats, key), rtol=1e-5)
 
 
 def test_ale_and_sje_learn_from_one_image_at_a_time():
@@ -182,9 +187,12 @@ def test_weights_hold_the_temperature_of_squared_distances(method, tmp_path):
     config = dataclasses.replace(config, kernels='off', temperature=16.0, **method)
 
     def scores(task, params, batch_stats):
-        embeddings = task.embed(params, batch_stats, images[:, 0])
-        labels = np.arange(4)
-        return task.classify(params, Episode(embeddings, labels, embeddings, labels, labels))
+        def of_images(params, batch_stats):
+            embeddings = task.embed(params, batch_stats, images[:, 0])
+            labels = np.arange(4)
+            return task.classify(params, Episode(embeddings, labels, embeddings, labels, labels))
+
+        return jax.jit(of_images)(params, batch_stats)
 
     task = build_few_shot_task(config, data)
     params, batch_stats = task.initialize(jax.random.key(0))
