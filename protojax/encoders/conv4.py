@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from protojax.encoders import block, cpu
 from protojax.encoders.block import MOMENTUM
-from protojax.encoders.pixels import both_sides, mean_of_sides, scaled_pixels
+from protojax.encoders.pixels import scaled_pixels
 from protojax.encoders.sphere import Sphere
 
 # How parameters start. 'uniform' is what PyTorch did when the paper was written. The size of a kernel does not change
@@ -77,15 +77,19 @@ class Conv4(nn.Module):
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
-        two_sided = self.two_sided and not train
-        x = scaled_pixels(both_sides(images) if two_sided else images, self.mean, self.std, self.dtype)
         kernel_init, scale_init = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
-        for factor in (1.0, 1.0, 1.0, self.last_scale):
-            scales = partial(_scaled_start, scale_init, factor)
-            x = ConvBlock(self.filters, kernel_init, scales, self.kernels)(x, train=train, axis_name=axis_name)
-        x = x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
-        if two_sided:
-            x = mean_of_sides(x)
+        scales = [partial(_scaled_start, scale_init, factor) for factor in (1.0, 1.0, 1.0, self.last_scale)]
+        blocks = [ConvBlock(self.filters, kernel_init, start, self.kernels) for start in scales]
+
+        def embed(images):
+            x = scaled_pixels(images, self.mean, self.std, self.dtype)
+            for apply_block in blocks:
+                x = apply_block(x, train=train, axis_name=axis_name)
+            return x.reshape(x.shape[0], -1).astype(jnp.promote_types(self.dtype, jnp.float32))
+
+        x = embed(images)
+        if self.two_sided and not train:
+            x = (x + embed(images[:, :, ::-1])) / 2
         if self.sphere:
             x = Sphere()(x, train=train, axis_name=axis_name)
         return self.scale * x

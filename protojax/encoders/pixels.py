@@ -1,4 +1,4 @@
-"""What encoders of images have in common: pixels of a sensible size, and mirror images beside them at test."""
+"""What encoders of images have in common: pixels from 0 to 255 in, floats of a sensible size out."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,3 @@ def scaled_pixels(images: jax.Array, mean: Sequence[float], std: Sequence[float]
         raise ValueError(f'images of shape {images.shape}, not [N, H, W, C]')
     mean, std = (jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (mean, std))
     return ((images / 255 - mean) / std).astype(dtype)
-
-
-def both_sides(images: jax.Array) -> jax.Array:
-    """Images and, after them, their mirror images, for test embeddings of both: [N, H, W, C] -> [2 N, H, W, C]."""
-    return jnp.concatenate([images, images[:, :, ::-1]])
-
-
-def mean_of_sides(embeddings: jax.Array) -> jax.Array:
-    """The mean over each image and its mirror image: [2 N, D] -> [N, D]."""
-    return embeddings.reshape(2, -1, embeddings.shape[-1]).mean(0)

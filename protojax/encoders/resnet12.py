@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from protojax.encoders.block import EPSILON, MOMENTUM, max_pool
-from protojax.encoders.pixels import both_sides, mean_of_sides, scaled_pixels
+from protojax.encoders.pixels import scaled_pixels
 from protojax.encoders.sphere import Sphere
 
 
@@ -61,15 +61,19 @@ class ResNet12(nn.Module):
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
-        two_sided = self.two_sided and not train
-        x = scaled_pixels(both_sides(images) if two_sided else images, self.mean, self.std, self.dtype)
-        for filters in self.widths:
-            x = ResidualBlock(filters, self.dtype)(x, train=train, axis_name=axis_name)
-        if 0 in x.shape[1:3]:
-            raise ValueError(f'images of shape {images.shape[1:]} are too small for {len(self.widths)} blocks')
-        x = x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
-        if two_sided:
-            x = mean_of_sides(x)
+        blocks = [ResidualBlock(filters, self.dtype) for filters in self.widths]
+
+        def embed(images):
+            x = scaled_pixels(images, self.mean, self.std, self.dtype)
+            for apply_block in blocks:
+                x = apply_block(x, train=train, axis_name=axis_name)
+            if 0 in x.shape[1:3]:
+                raise ValueError(f'images of shape {images.shape[1:]} are too small for {len(blocks)} blocks')
+            return x.mean((1, 2)).astype(jnp.promote_types(self.dtype, jnp.float32))
+
+        x = embed(images)
+        if self.two_sided and not train:
+            x = (x + embed(images[:, :, ::-1])) / 2
         if self.sphere:
             x = Sphere()(x, train=train, axis_name=axis_name)
         return self.scale * x

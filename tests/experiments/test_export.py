@@ -51,6 +51,18 @@ def classes(tmp_path_factory, weights, drawings):
     return path
 
 
+def test_two_sided_embeddings_on_a_sphere_are_exported(tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    pytest.importorskip('jax2onnx')
+    weights = protojax.load_pretrained('miniimagenet-20way-5shot')
+    assert weights.encoder.two_sided and weights.encoder.sphere
+    run_export(ExportConfig(weights='miniimagenet-20way-5shot', output=str(tmp_path / 'model.onnx')))
+    session = onnxruntime.InferenceSession(str(tmp_path / 'model.onnx'), providers=['CPUExecutionProvider'])
+    images = np.random.default_rng(0).integers(0, 256, (3, 84, 84, 3), np.uint8)
+    (found,) = session.run(None, {'images': images})
+    np.testing.assert_allclose(found, weights.embed(images), atol=1e-4)
+
+
 @pytest.mark.parametrize('number', [1, 20])
 def test_onnxruntime_computes_the_same(tmp_path, weights, classes, drawings, number):
     onnxruntime = pytest.importorskip('onnxruntime')
