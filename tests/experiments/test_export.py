@@ -17,6 +17,7 @@ from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.encoders import initialize_shapes
 from protojax.encoders.photos import EfficientNetLite
 from protojax.errors import WeightsError
+from protojax.pretrained import Pretrained, save_pretrained
 
 NAME = 'omniglot-60way-1shot'
 ALONE = """
@@ -54,13 +55,18 @@ def classes(tmp_path_factory, weights, drawings):
 def test_two_sided_embeddings_on_a_sphere_are_exported(tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
     pytest.importorskip('jax2onnx')
-    weights = protojax.load_pretrained('miniimagenet-20way-5shot')
-    assert weights.encoder.two_sided and weights.encoder.sphere
-    run_export(ExportConfig(weights='miniimagenet-20way-5shot', output=str(tmp_path / 'model.onnx')))
-    session = onnxruntime.InferenceSession(str(tmp_path / 'model.onnx'), providers=['CPUExecutionProvider'])
-    images = np.random.default_rng(0).integers(0, 256, (3, 84, 84, 3), np.uint8)
+    encoder, shape, file = protojax.Conv4(filters=2, two_sided=True, sphere=True), (16, 16, 3), tmp_path / 'model.onnx'
+    variables = protojax.initialize(encoder, jax.random.key(0), shape)
+    save_pretrained(tmp_path / 'weights.safetensors', Pretrained(encoder, *variables, {}), shape)
+    run_export(ExportConfig(weights=str(tmp_path / 'weights.safetensors'), output=str(file)))
+    session = onnxruntime.InferenceSession(str(file), providers=['CPUExecutionProvider'])
+    images = np.random.default_rng(0).integers(0, 256, (3, *shape), np.uint8)
     (found,) = session.run(None, {'images': images})
-    np.testing.assert_allclose(found, weights.embed(images), atol=1e-4)
+    (mirrored,) = session.run(None, {'images': images[:, :, ::-1]})
+    weights = protojax.load_pretrained(tmp_path / 'weights.safetensors')
+    np.testing.assert_allclose(found, weights.embed(images), atol=1e-5)
+    np.testing.assert_allclose(found, mirrored, atol=1e-5)
+    assert np.ptp(found, 0).max() > 1e-3
 
 
 @pytest.mark.parametrize('number', [1, 20])
