@@ -165,10 +165,15 @@ def check_pretrained_fit(found: Any, expected: Any, part: str) -> None:
 
 def pretrained_path(name: str | os.PathLike) -> Path:
     """Where the weights of a name lie: those that come with protojax, or a file."""
-    path = Path(name).expanduser()
+    path = Path(name)
     if os.sep not in str(name) and path.suffix != '.safetensors':
         path = _shipped_folder() / f'{name}.safetensors'
-    if not path.is_file():
+    try:
+        path = path.expanduser()
+        found = path.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name that is too long, or of the home of nobody
+        found = False
+    if not found:
         known = ', '.join([*shipped_names(), *PACKAGED])
         raise WeightsError(f'there are no weights {name}; give a .safetensors file or one of: {known}')
     return path

@@ -35,6 +35,7 @@ def read_record(workdir):
         results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
         timing = {name: timing[name] for name in TIMING if name in timing}
         reports = read_reports(Path(workdir) / 'metrics.jsonl')
+        # The learning curve: accuracy in % and loss on validation episodes, at every LOOK episodes.
         looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
         curve = {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
         record = {**results, **timing, 'curve': curve}

@@ -27,7 +27,7 @@ RECIPES = {"protojax, the paper's recipe": {}} | {
     f'protojax, `--recipe={name}`': {'recipe': name} for name in ('official', 'modern')
 }
 # A second run on the weights of the modern recipe's, which have its encoder and temperature.
-RECIPES['protojax, the same, trained further with 5 shots'] = {
+RECIPES['protojax, its 5-shot model, trained further'] = {
     'way': 20,
     'shot': 5,
     'init': 'modern.safetensors',

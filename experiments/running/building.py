@@ -3,6 +3,7 @@
 import dataclasses
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,7 +22,7 @@ from experiments.running.own_images import load_weights_for_own_images
 from experiments.running.results import results_origin
 from protojax import classifiers
 from protojax.augmentation import flip, jitter, mirror, shift
-from protojax.encoders import LinearMap
+from protojax.encoders import LinearMap, encode
 from protojax.pretrained import load_pretrained
 from protojax.tasks import few_shot_task, task_started_from, zero_shot_task
 
@@ -34,6 +35,10 @@ def build_few_shot_task(config, data, encoder=None):
     `encoder` stands in for what --encoder says.
     """
     if config.init:
+        if encoder is not None:
+            raise ConfigError(
+                f'--init={config.init} brings its encoder, but this program has one of its own; leave it out'
+            )
         return _build_started_task(config, data)
     check_few_shot_sizes(config, data)
     item_shape = data.train.items.shape[2:]
@@ -59,14 +64,18 @@ def build_few_shot_task(config, data, encoder=None):
 
 def _build_started_task(config, data):
     """The task that starts from the weights of --init, with their encoder."""
-    weights, item_shape = load_weights_for_own_images(config.init), data.train.items.shape[2:]
-    theirs = tuple(weights.encoder.item_shape)
-    if theirs[-1] != item_shape[-1]:
-        channels = f'{theirs[-1]} channels, but here they have {item_shape[-1]}'
-        raise ConfigError(f'--init={config.init} is of images with {channels}; give others')
-    if getattr(weights.encoder, 'sphere', False) and item_shape != theirs:
-        raise ConfigError(f'--init={config.init} holds the mean embedding of its own images; leave out --image_size')
+    weights, item_shape = load_weights_for_own_images(config.init, flag='init'), data.train.items.shape[2:]
     encoder = weights.encoder.clone(item_shape=item_shape)
+    theirs, ours = ('x'.join(map(str, shape)) for shape in (weights.encoder.item_shape, item_shape))
+    if getattr(encoder, 'sphere', False) and theirs != ours:
+        raise ConfigError(f'--init={config.init} holds the mean embedding of {theirs} images, but here they are {ours}')
+    try:
+        embed = partial(encode, encoder, weights.params, weights.batch_stats)
+        dimensions = jax.eval_shape(embed, jax.ShapeDtypeStruct((1, *item_shape), jnp.uint8))[0].shape[1]
+    except Exception:  # networks for other channels, or with too many layers for so small an image, fail in many ways
+        dimensions = 0
+    if not dimensions:
+        raise ConfigError(f'--init={config.init} is of {theirs} images and cannot embed those of {ours}; give others')
     task = build_few_shot_task(dataclasses.replace(config, init=''), data, encoder)
     return task_started_from(task, weights.params, weights.batch_stats)
 

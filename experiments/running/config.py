@@ -359,8 +359,9 @@ class FewShotConfig(Config):
     )
     init: str = option(
         '',
-        'Weights to start from, with their encoder and temperature: a name that comes with protojax, or the '
-        'weights.safetensors of a run. Paper: none.',
+        'Weights to start from, with their encoder, temperature, --two_sided and --sphere: a name that comes with '
+        'protojax, or the weights.safetensors of a run with squared Euclidean distances. They may need a lower '
+        'learning rate. Paper: none.',
         group=TRAINING,
     )
     pretrain: int = option(
@@ -399,8 +400,10 @@ class FewShotConfig(Config):
         of_conv4 = ('kernel_init', 'scale_init', 'last_scale')
         if self.model == 'statistician':
             return dict.fromkeys((*of_conv4, 'pixels', 'precision'), '--model=statistician')
+        if self.weights:
+            return dict.fromkeys(('two_sided', 'sphere'), f'--weights={self.weights}')
         if self.init:
-            return dict.fromkeys((*of_conv4, 'encoder', 'pixels', 'two_sided', 'sphere'), f'--init={self.init}')
+            return dict.fromkeys((*of_conv4, 'encoder', 'pixels'), f'--init={self.init}')
         return dict.fromkeys(() if self.encoder == 'conv4' else of_conv4, f'--encoder={self.encoder}')
 
     def __post_init__(self):
@@ -436,10 +439,11 @@ class FewShotConfig(Config):
         """Raise where a flag is given that does not go with --init."""
         if self.weights:
             raise ConfigError('--weights are only evaluated, --init trained further; leave one of them out')
-        if self.pretrain:
-            raise ConfigError('--init and --pretrain both say where the encoder starts; give --pretrain=0')
-        if self.temperature != 1:
-            raise ConfigError('the weights of --init have their temperature in them; give --temperature=1')
+        own = {'pretrain': 0, 'temperature': 1.0, 'two_sided': False, 'sphere': False}
+        if any(getattr(self, name) != value for name, value in own.items()):
+            raise ConfigError(
+                f'--init brings its own encoder, trained and with its temperature; give {config_text(own)}'
+            )
         if self.model in ('metalstm', 'statistician') or self.embedding == 'separate':
             raise ConfigError('--init gives one encoder: leave it out, or --model and --embedding')
 

@@ -60,8 +60,9 @@ class ExperimentRun(NamedTuple):
 def run_experiment(config, experiment):
     """Do or finish the experiment of a config -> results, as written to results.json."""
     started = time.monotonic()
-    if config.weights not in ('', *PACKAGED):
-        pretrained_path(config.weights)  # a wrong name is told before minutes are spent on data
+    for name in (config.weights, getattr(config, 'init', '')):
+        if name not in ('', *PACKAGED):
+            pretrained_path(name)  # a wrong name is told before minutes are spent on data
     with phase('loading the data'):
         data = experiment.load(config)
     splits = {'train': data.train, 'validation': data.validation, 'test': data.test}

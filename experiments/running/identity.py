@@ -49,7 +49,7 @@ def name_of_config(experiment, recipe, values):
     """A run name that is unique to these settings."""
     model = [f'{values[name]}{name}' for name in ('way', 'shot') if name in values]
     others = config_changes(recipe, values, beside=('way', 'shot', 'seed'))
-    changed = [f'{name}={config_value_text(value)}' for name, value in others.items()]
+    changed = [f'{name}={config_value_text(value)}'.replace('/', '-') for name, value in others.items()]
     return '-'.join([experiment, *model, *changed, f'seed{values["seed"]}'])
 
 

@@ -89,16 +89,16 @@ def weights_for_own_images(paths, shots):
     return others[0]
 
 
-def load_weights_for_own_images(name):
-    """Weights whose squared distances classify images -> Pretrained."""
+def load_weights_for_own_images(name, flag='weights'):
+    """Weights, named by a flag, whose squared distances classify images -> Pretrained."""
     weights = load_pretrained(name)
     trained = weights.description.get('results', {}).get('config', {})
     if trained.get('distance', 'euclidean') != 'euclidean' or jax.tree.leaves(weights.classifier):
-        raise ConfigError(f'--weights={name} were not trained for squared Euclidean distances alone; give others')
+        raise ConfigError(f'--{flag}={name} were not trained for squared Euclidean distances alone; give others')
     try:
         image_form(weights)
     except ValueError as error:
-        raise ConfigError(f'--weights={name} are not of images ({error}); give others') from error
+        raise ConfigError(f'--{flag}={name} are not of images ({error}); give others') from error
     return weights
 
 

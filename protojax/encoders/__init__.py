@@ -14,6 +14,8 @@ only reads its fields or sets them with `clone`. One of your own has to keep thi
   the running ones, so that the embedding of an item does not depend on the others.
 - `axis_name` names the axis of devices over which a training batch is spread: statistics of the batch are those of all
   devices (`lax.pmean`, or `nn.BatchNorm(axis_name=axis_name)`).
+- Its fields have hashes, as numbers, names and tuples do and arrays do not: programs are compiled once for all equal
+  encoders.
 - It draws no random numbers in a call, as dropout would: an update depends on the parameters and the episode alone.
 
 It may have these fields, each of which is used where it is there:

@@ -84,7 +84,11 @@ def test_a_run_is_named_after_its_folder(source):
         (['--split=half'], '--split=half must be'),
         (['--init=omniglot-60way-1shot', '--kind=drawings'], 'leave out --kind'),
         (['--data=synthetic'], '--data=synthetic is not for own images'),
-        (['--init=miniimagenet-20way-5shot', '--image_size=42'], 'leave out --image_size'),
+        (
+            ['--init=miniimagenet-20way-5shot', '--image_size=42'],
+            'mean embedding of 84x84x3 images, but here they are 42x42x3',
+        ),
+        (['--init=omniglot-60way-1shot', '--image_size=8'], 'cannot embed those of 8x8x1'),
         (['--kind=drawings', '--ink=dark', '--image_size=8'], 'images of 8x8 pixels are too small'),
         (['--weights=omniglot-60way-1shot', '--image_size=32'], 'leave out --image_size'),
         (['--kind=drawings', '--ink=dark', '--test_way=3'], '--test_way=3, but there are 2 test classes'),

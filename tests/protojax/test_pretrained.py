@@ -374,3 +374,9 @@ def test_an_endless_encoder_is_not_built(file, original, encoder):
     save_pretrained(file, dataclasses.replace(original, encoder=encoder), SHAPE)
     with pytest.raises(WeightsError, match='far more than 8 layers'):
         load_pretrained(file)
+
+
+@pytest.mark.parametrize('name', ['~nobody-here/w.safetensors', 'x' * 5000 + '.safetensors', 'a\0b.safetensors'])
+def test_names_that_no_file_can_have_are_names_of_nothing(name):
+    with pytest.raises(WeightsError, match='there are no weights'):
+        load_pretrained(name)

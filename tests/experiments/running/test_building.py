@@ -225,7 +225,7 @@ def test_training_starts_from_weights_of_images_with_as_many_channels(channels):
     config = FewShotConfig(way=2, shot=1, query=2, test_way=(2,), test_shot=(1,), test_query=2, validation_way=2)
     config = dataclasses.replace(config, init='omniglot-60way-1shot')
     if channels == 3:
-        with pytest.raises(ConfigError, match='is of images with 1 channels, but here they have 3; give others'):
+        with pytest.raises(ConfigError, match='is of 28x28x1 images and cannot embed those of 28x28x3'):
             build_few_shot_task(config, data)
         return
     params, batch_stats = build_few_shot_task(config, data).initialize(jax.random.key(0))

@@ -94,8 +94,8 @@ def test_the_recipes_are_the_papers():
         ({'pretrain': 10, 'embedding': 'separate'}, '--pretrain trains one encoder'),
         ({'embedding': 'separate', 'weights': 'w'}, '--weights hold one encoder'),
         ({'init': 'w', 'weights': 'w'}, 'leave one of them out'),
-        ({'init': 'w', 'pretrain': 10}, 'give --pretrain=0'),
-        ({'init': 'w', 'temperature': 64.0}, 'give --temperature=1'),
+        ({'init': 'w', 'pretrain': 10}, 'give --pretrain=0 --temperature=1.0'),
+        ({'init': 'w', 'sphere': True}, '--init brings its own encoder'),
         ({'init': 'w', 'embedding': 'separate'}, '--init gives one encoder'),
     ],
 )
@@ -112,7 +112,8 @@ def test_bad_values_are_named(values, named):
         (['--encoder=resnet12', '--kernel_init=he_normal'], '--kernel_init=he_normal is not for --encoder=resnet12'),
         (['--model=statistician', '--precision=bfloat16'], '--precision=bfloat16 is not for --model=statistician'),
         (['--model=statistician', '--last_scale=0.5'], '--last_scale=0.5 is not for --model=statistician'),
-        (['--init=w', '--sphere'], '--sphere=True is not for --init=w'),
+        (['--init=w', '--encoder=resnet12'], '--encoder=resnet12 is not for --init=w'),
+        (['--weights=w', '--two_sided'], '--two_sided=True is not for --weights=w'),
     ],
 )
 def test_flags_that_would_do_nothing_are_refused(arguments, named):
@@ -178,3 +179,9 @@ def test_zero_shot_systems_have_no_distance():
 
 def test_cub_says_that_the_paper_never_halves_the_rate():
     assert '0: never, as in the paper' in flags_help('', cub.RECIPE).replace('\n      ', ' ')
+
+
+def test_the_name_of_a_run_is_one_folder_whatever_files_its_flags_name():
+    values = config_identity(dataclasses.replace(omniglot.RECIPE, init='../../w.safetensors'))
+    name = name_of_config('omniglot', omniglot.RECIPE, values)
+    assert name == 'omniglot-60way-1shot-init=..-..-w.safetensors-seed0'
