@@ -155,7 +155,7 @@ def published_page(template):
     sections = re.split(r'^(?=## )', template, flags=re.MULTILINE)
     tables = [[_published_place(place) for place in PLACE.finditer(section)] for section in sections]
     kept = [section for section, filled in zip(sections, tables, strict=True) if any(filled) or not filled]
-    return re.sub(r'\n{3,}', '\n\n', PLACE.sub(_published_place, ''.join(kept)))
+    return re.sub(r'\n{4,}', '\n\n', PLACE.sub(_published_place, ''.join(kept)))
 
 
 def published_readme(text):
