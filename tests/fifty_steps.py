@@ -40,7 +40,7 @@ class Conv2(nn.Module):
         return x.reshape(x.shape[0], -1)
 
 
-def fifty_steps(devices, *, dtype=np.float64, episodes=1):
+def fifty_steps(devices, *, dtype=np.float64):
     """Parameters and batch statistics after 50 updates on these devices, as a list of arrays."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (6, 5, 4, 4, 1), dtype=np.uint8)
@@ -50,7 +50,7 @@ def fifty_steps(devices, *, dtype=np.float64, episodes=1):
     params, batch_stats = jax.tree.map(lambda x: rng.uniform(0.1, 0.5, x.shape).astype(dtype), shapes)
     optimizer = optax.adam(1e-3)
     state = place(create_state(params, batch_stats, optimizer), devices)
-    step = partial(train_step, loss=task.loss, optimizer=optimizer, episodes=episodes, report_every=50)
+    step = partial(train_step, loss=task.loss, optimizer=optimizer, report_every=50)
     step = parallelize(step, devices, donate=True)
     for _ in range(50):
         state = step(state, dataset, jax.random.key(1))

@@ -151,11 +151,10 @@ def test_when_process_0_never_comes_the_other_ends(waiting):
     assert 'error: not all processes came to localhost' in process.output and 'stack trace' not in process.output
 
 
-@pytest.mark.parametrize(('episodes', 'counts'), [(1, (2, 4, 8)), (4, (2,))])
-def test_parameters_agree_with_those_of_one_device(x64, episodes, counts):
-    expected = fifty_steps(jax.devices()[:1], episodes=episodes)
-    for count in counts:
-        assert greatest_difference(expected, fifty_steps(jax.devices()[:count], episodes=episodes)) < 1e-5
+def test_parameters_agree_with_those_of_one_device(x64):
+    expected = fifty_steps(jax.devices()[:1])
+    for count in (2, 8):
+        assert greatest_difference(expected, fifty_steps(jax.devices()[:count])) < 1e-5
 
 
 def test_a_run_says_how_many_devices_share_it(tmp_path, capsys):
