@@ -67,9 +67,10 @@ def die_in_save(stage, after=0):
 
     def watch():
         def saving():
-            unfinished = [path for path, _ in unfinished_when_killed(folder) - before if path.parent.name == stage]
+            # In this order: a save that gets its final name in between must not count as both.
             finished = [path for path in (folder / stage).glob('*') if path.name.isdigit()]
-            return unfinished and len(finished) >= after
+            unfinished = [path for path, _ in unfinished_when_killed(folder) - before if path.parent.name == stage]
+            return len(finished) >= after and unfinished
 
         while not saving():
             time.sleep(0.0005)
