@@ -52,27 +52,38 @@ def support_in_context(params, support: jax.Array) -> jax.Array:
 
 def queries_in_context(params, queries: jax.Array, support: jax.Array, *, steps: int) -> jax.Array:
     """h after some steps of attention to support examples in context: [Q, D], [N, D] -> [Q, D]."""
-    h = c = r = jnp.zeros_like(queries)
-    for _ in range(steps):
-        # A recurrence on [h, r] is one on h with r among the inputs.
-        c, h = _lstm(params, (c, h), jnp.concatenate([queries, r], 1))
+    # A recurrence on [h, r] is one on h with r among the inputs, of which only r changes from step to step.
+    of_query, of_read = jnp.split(params['inputs'], 2)
+    fixed = queries @ of_query + params['bias'][None]
+    c, h = _lstm_state(jnp.zeros_like(queries), fixed)  # h and r begin at zero
+    for _ in range(steps - 1):
         h = h + queries
-        r = jax.nn.softmax(h @ support.T) @ support
-    return h
+        read = jax.nn.softmax(h @ support.T) @ support
+        c, h = _lstm_state(c, fixed + read @ of_read + h @ params['recurrent'])
+    return h + queries
 
 
 def _lstm_outputs(params, points):
     """Outputs of an LSTM that runs over points: [N, D] -> [N, D]."""
+
+    def step(state, of_point):
+        c, h = state
+        state = _lstm_state(c, of_point[None] + h @ params['recurrent'])
+        return state, state[1][0]
+
     start = jnp.zeros((1, points.shape[1]))
-    step = lambda state, point: (state := _lstm(params, state, point[None]), state[1][0])  # noqa: E731
-    return lax.scan(step, (start, start), points)[1]
+    return lax.scan(step, (start, start), points @ params['inputs'] + params['bias'][None])[1]
 
 
-def _lstm(params, state, inputs):
-    """(c, h) of an LSTM after one step: ([B, D], [B, D]), [B, I] -> ([B, D], [B, D])."""
-    return nn.OptimizedLSTMCell(state[0].shape[1]).apply({'params': params}, state, inputs)[0]
+def _lstm_state(c, gates):
+    """(c, h) of an LSTM after a step: c before it, and what its gates see, side by side: [B, D], [B, 4 D]."""
+    i, f, g, o = jnp.split(gates, 4, 1)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return c, jax.nn.sigmoid(o) * jnp.tanh(c)
 
 
 def _init_lstm(key, inputs, size):
-    start = jnp.zeros((1, size))
-    return nn.OptimizedLSTMCell(size).init(key, (start, start), jnp.zeros((1, inputs)))['params']
+    """Kernels of the input, forget, cell and output gate side by side, so that one product serves all four."""
+    draw, keys = nn.initializers.lecun_normal(), jax.random.split(key)
+    kernels = {'inputs': draw(keys[0], (inputs, 4 * size)), 'recurrent': draw(keys[1], (size, 4 * size))}
+    return {**kernels, 'bias': jnp.zeros(4 * size)}

@@ -25,10 +25,8 @@ def sigmoid(x):
 
 
 def lstm(params, c, h, x):
-    """The textbook's LSTM, with the names that Flax gives its weights: input, forget, cell, output."""
-    own, recurrent = ([params[f'{side}{gate}'] for gate in 'ifgo'] for side in 'ih')
-    gates = (x @ a['kernel'] + h @ b['kernel'] + b['bias'] for a, b in zip(own, recurrent, strict=True))
-    i, f, g, o = gates
+    """The textbook's LSTM: input, forget, cell and output gate."""
+    i, f, g, o = np.split(x @ params['inputs'] + h @ params['recurrent'] + params['bias'], 4)
     c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
     return c, sigmoid(o) * np.tanh(c)
 
