@@ -45,7 +45,8 @@ class Stack(nn.Module):
         norm = {'use_running_average': not train, 'momentum': MOMENTUM, 'epsilon': EPSILON, 'axis_name': axis_name}
         for width in self.widths:
             for stride in (1, 1, 2):
-                x = nn.Conv(width, (3, 3), stride, use_bias=False)(x)
+                # XLA has slow gradients for strided and transposed convolutions on CPU, so there is neither.
+                x = nn.Conv(width, (3, 3), use_bias=False)(x)[:, ::stride, ::stride]
                 x = nn.elu(nn.BatchNorm(**norm)(x))
         return nn.elu(nn.Dense(HIDDEN)(x.reshape(len(x), -1)))
 
@@ -66,9 +67,16 @@ class StatisticianDecoder(nn.Module):
         for filters in self.widths[::-1]:
             for _ in range(2):
                 x = nn.elu(nn.Conv(filters, (3, 3))(x))
-            x = nn.elu(nn.ConvTranspose(filters, (2, 2), (2, 2))(x))
+            x = nn.elu(enlarged_images(nn.Dense(4 * filters)(x)))
         x = nn.Conv(channels, (1, 1))(x[:, :height, :width])
         return x.reshape(len(x), -1)
+
+
+def enlarged_images(x: jax.Array) -> jax.Array:
+    """Twice as high and wide, each pixel from a quarter of the channels: [N, H, W, 4 C] -> [N, 2 H, 2 W, C]."""
+    count, height, width, channels = x.shape
+    x = x.reshape(count, height, width, 2, 2, channels // 4)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(count, 2 * height, 2 * width, channels // 4)
 
 
 class Gaussian(nn.Module):

@@ -12,6 +12,7 @@ from experiments.compared.statistician import (
     StatisticianDecoder,
     context_divergence,
     divergence,
+    enlarged_images,
     sample_gaussian,
     statistician_bounds,
     statistician_task,
@@ -152,3 +153,9 @@ def test_several_devices_share_the_work(problem):
     )
     together = jax.jit(jax.vmap(one_of_two, axis_name=AXIS, axis_size=2))(jnp.arange(2))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[0], rtol=2e-3, atol=2e-3), alone, together)
+
+
+def test_a_pixel_becomes_four():
+    two_pixels = jnp.arange(16.0).reshape(1, 1, 2, 8)  # of four times two channels
+    top, bottom = [[0, 1], [2, 3], [8, 9], [10, 11]], [[4, 5], [6, 7], [12, 13], [14, 15]]
+    np.testing.assert_array_equal(enlarged_images(two_pixels), [[top, bottom]])
