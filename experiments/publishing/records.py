@@ -23,8 +23,9 @@ PUBLISHED = Path(__file__).parents[1] / 'results'
 LOOK = 1000  # episodes between the points of a published learning curve
 NEEDED = {'synthetic', 'dataset', 'config', 'seed', 'evaluated_on'}  # in every record
 TIMING = ('seconds', 'devices', 'processor', 'commit')  # of timing.json
-# Flags that say how long a run trains and is tested. Runs of the same setting may differ in them.
-LENGTHS = {'episodes', 'patience', 'validate_every', 'validation_episodes', 'test_episodes', 'log_every'}
+# Flags that say how long a run trains and what it is tested on. Runs of the same setting may differ in them.
+LENGTHS = {'episodes', 'patience', 'validate_every', 'validation_episodes', 'log_every'}
+LENGTHS |= {'test_way', 'test_shot', 'test_episodes'}
 
 
 def read_record(workdir):
@@ -35,8 +36,9 @@ def read_record(workdir):
         results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
         timing = {name: timing[name] for name in TIMING if name in timing}
         reports = read_reports(Path(workdir) / 'metrics.jsonl')
-        # The learning curve: accuracy in % and loss on validation episodes, at every LOOK episodes.
-        looks = [report for report in reports if report['split'] == 'validation' and report['episode'] % LOOK == 0]
+        # The learning curve: accuracy in % and loss on validation episodes, every LOOK episodes. Shorter runs give all.
+        looks = [report for report in reports if report['split'] == 'validation']
+        looks = [look for look in looks if look['episode'] % LOOK == 0] or looks
         curve = {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
         record = {**results, **timing, 'curve': curve}
         check_record(record)

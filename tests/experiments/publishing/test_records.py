@@ -80,6 +80,7 @@ def test_a_question_finds_runs_with_nothing_else_changed():
     assert select_records(runs, {**MODEL, 'evaluate_on': 'validation'}) == [runs[4]]
     assert select_records(runs, {**MODEL, 'way': 20}) == []  # the number of queries is changed too
     assert select_records(runs, {**MODEL, 'way': 20, 'query': '15'}) == [runs[5]]
+    assert len(select_records([record(test_shot=(1,))], MODEL)) == 1  # the same model, tested in fewer columns
 
 
 def test_the_longest_training_counts_and_of_equal_ones_the_last():
@@ -115,6 +116,8 @@ def test_a_workdir_gives_results_timing_and_the_learning_curve(folder):
     finished = {'synthetic': False, 'dataset': 'Omniglot', **record(omniglot)}
     (folder / 'results.json').write_text(json.dumps(finished))
     assert read_record(folder) == {**finished, 'curve': {'1000': {'accuracy': 1.0, 'loss': 2}}}
+    (folder / 'metrics.jsonl').write_text(''.join(json.dumps(look) + '\n' for look in looks[:2]))
+    assert read_record(folder)['curve'] == {'500': {'accuracy': 0.5, 'loss': 2}}
     (folder / 'timing.json').write_text('{"seconds": 5.0}')
     assert read_record(folder)['seconds'] == 5.0
     (folder / 'timing.json').write_text('{"seconds": 6.0, "commit": null, "seed": "text"}')
