@@ -207,10 +207,25 @@ def save_experiment_weights(run, variables, results):
     if getattr(config, 'temperature', 1) != 1 and keeps_temperature(config, encoder):
         encoder = encoder.clone(scale=encoder.scale * config.temperature**-0.5)
     item_shape = run.data.train.items.shape[2:]
+    description = {'results': results, **_weights_origin(run)}
     weights = Pretrained(
-        encoder, params['encoder'], batch_stats, {'results': results}, run.task.attribute_encoder, params['classifier']
+        encoder, params['encoder'], batch_stats, description, run.task.attribute_encoder, params['classifier']
     )
     save_pretrained(run.workdir.path / 'weights.safetensors', weights, item_shape)
+
+
+def _weights_origin(run):
+    """The classes that weights have learned from and, with --init, what is known of those that they started from."""
+    both = run.config.retrain and run.config.evaluate_on == 'test'
+    splits = {'train': run.data.train, **({'validation': run.data.validation} if both else {})}
+    classes = {name: len(split.names) for name, split in splits.items()}
+    if not getattr(run.config, 'init', ''):
+        return {'trained_on': classes}
+    theirs = load_pretrained(run.config.init).description
+    return {
+        'trained_on': classes,
+        'started_from': {k: theirs[k] for k in ('digest', 'trained_on', 'started_from', 'results') if k in theirs},
+    }
 
 
 def _say(line):

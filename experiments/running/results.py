@@ -40,7 +40,8 @@ def results_origin(description):
 
 def results_as_flags(config):
     """What matters most of a config. Strings are quoted: those of a foreign file may hold anything."""
-    unusual = [name for name in ('model', 'distance', 'context') if config.get(name, USUAL[name]) != USUAL[name]]
+    methods = ('model', 'distance', 'context', 'init')
+    unusual = [name for name in methods if config.get(name, USUAL[name]) != USUAL[name]]
     names = [name for name in ('way', 'shot', 'query', *unusual, 'recipe', 'episodes', 'seed') if name in config]
     return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
 

@@ -61,6 +61,8 @@ def test_training_starts_from_trained_weights(source, tmp_path):
     assert after.encoder == before.encoder
     kernel = before.params['ConvBlock_0']['kernel']
     np.testing.assert_allclose(after.params['ConvBlock_0']['kernel'], kernel, atol=1e-6)
+    assert after.description['trained_on'] == {'train': 6, 'validation': 2}
+    assert after.description['started_from']['digest'] == before.description['digest']
 
 
 def test_trained_weights_take_images_of_another_size(source, tmp_path):

@@ -41,6 +41,16 @@ def test_they_are_those_of_a_published_run(name):
     assert any({**run, **results} == run for run in published_records(experiment))
 
 
+def test_those_of_images_say_what_they_have_learned_from():
+    described = {name: load_pretrained(name).description for name in IMAGES}
+    assert all(own['trained_on'] == {'train': 64} for own in described.values())
+    started = {name: own['started_from'] for name, own in described.items() if 'started_from' in own}
+    assert set(started) == {'miniimagenet-20way-5shot', 'miniimagenet-30way-1shot'}
+    assert started['miniimagenet-30way-1shot']['digest'] == described['miniimagenet-20way-5shot']['digest']
+    first = started['miniimagenet-20way-5shot']['results']
+    assert first['config']['recipe'] == 'modern' and first['config']['pretrain'] == 12_000
+
+
 @each
 def test_their_file_is_small_and_names_no_place(name):
     path = pathlib.Path(protojax.__file__).parent / 'weights' / f'{name}.safetensors'

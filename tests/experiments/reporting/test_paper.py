@@ -179,3 +179,4 @@ def test_flags_that_are_unusual_are_named():
     assert results_as_flags(MAIN | {'model': 'prototypical', 'seed': 3}) == '--way=60 --shot=5 --query=5 --seed=3'
     text = results_as_flags({**MAIN, **COSINE, 'context': 'fce'})
     assert text == '--way=60 --shot=5 --query=5 --model="matching" --distance="cosine" --context="fce"'
+    assert results_as_flags({'shot': 5, 'init': 'first.safetensors'}) == '--shot=5 --init="first.safetensors"'

@@ -289,7 +289,9 @@ def test_miniimagenet_keeps_the_best_state(tmp_path, lowest_after_four_episodes)
     assert results['synthetic'] and 'not miniImageNet' in results['dataset']
     validated = [line['episode'] for line in lines(tmp_path) if line['split'] == 'validation']
     assert validated == [2, 4, 6, 8] and results['trained_episodes'] == 4
-    final = load_pretrained(str(tmp_path / 'weights.safetensors')).params
+    weights = load_pretrained(str(tmp_path / 'weights.safetensors'))
+    assert weights.description['trained_on'] == {'train': 5} and 'started_from' not in weights.description
+    final = weights.params
     jax.tree.map(np.testing.assert_array_equal, final, lowest_after_four_episodes[1])
     assert not np.array_equal(*(jax.tree.leaves(tree)[0] for tree in (final, lowest_after_four_episodes[3])))
 
