@@ -11,7 +11,6 @@ import dataclasses
 from typing import ClassVar
 
 from experiments.running.config import FewShotConfig, option
-from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.miniimagenet import load_miniimagenet
 
@@ -36,8 +35,7 @@ class MiniImageNetConfig(FewShotConfig):
 
     recipe: str = option(
         'paper',
-        'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it with '
-        f'{config_text(MODERN)}.',
+        'Where the values of flags that are not given come from: the paper, or "modern", which goes beyond it.',
         choices=('paper', 'modern'),
     )
     way: int = option(
@@ -48,8 +46,8 @@ class MiniImageNetConfig(FewShotConfig):
         return dataclasses.replace(self, way=self.way or (30 if self.shot == 1 else 20))
 
 
-# last_scale: in 1,600 dimensions squared distances would begin at several hundred, and training by drawing all
-# embeddings together.
+# last_scale: in 1,600 dimensions squared distances would begin at several hundred, so that training would begin by
+# drawing all embeddings together.
 RECIPE = MiniImageNetConfig(
     shot=1, query=15, pixels='standardized', last_scale=0.125, retrain=False, test_way=(5,), test_episodes=600
 )

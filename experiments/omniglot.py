@@ -9,7 +9,6 @@ import dataclasses
 from typing import ClassVar
 
 from experiments.running.config import MODEL, FewShotConfig, option
-from experiments.running.identity import config_text
 from experiments.running.startup import Experiment, launch
 from protojax.datasets.omniglot import FILTERS, load_omniglot
 
@@ -44,8 +43,7 @@ class OmniglotConfig(FewShotConfig):
     recipe: str = option(
         'paper',
         'Where the values of flags that are not given come from: the paper; "official", its code as users run it '
-        f'today, with {config_text(OFFICIAL)}; or "modern", which goes beyond the paper with '
-        f'{config_text(MODERN)}.',
+        'today; or "modern", which goes beyond the paper.',
         choices=('paper', *RECIPES),
     )
     resize: str = option(

@@ -8,7 +8,7 @@ import textwrap
 from absl import app, flags
 
 from experiments.running.config import GROUPS, ConfigError
-from experiments.running.identity import config_text, config_value_text, configured
+from experiments.running.identity import NAMING, config_text, config_value_text, configured
 from protojax.errors import printable
 
 TEXTS = tuple[str, ...]  # type of a flag that may be given several times; other tuples are numbers with commas between
@@ -109,20 +109,26 @@ def flags_help(description, recipe):
         lines += [
             '',
             f'{group}:',
-            *(line for field in fields for line in _flag_lines(field, getattr(recipe, field.name))),
+            *(line for field in fields for line in _flag_lines(field, recipe)),
         ]
     return '\n'.join(lines)
 
 
-def _flag_lines(field, default):
-    """The help of one flag: its name with its values, and below it what it means and its default."""
+def _flag_lines(field, recipe):
+    """The help of one flag: its name with its values, and below it what it means, its default and what else it sets."""
+    default, choices = getattr(recipe, field.name), field.metadata['choices'] or ()
     shown = config_value_text(default)
-    if field.metadata['choices']:
-        yield f'  --{field.name}={"|".join(filter(None, field.metadata["choices"]))}'
+    if choices:
+        yield f'  --{field.name}={"|".join(filter(None, choices))}'
     elif isinstance(default, bool):
         yield f'  --[no]{field.name}'
         shown = 'yes' if default else 'no'
     else:
         yield f'  --{field.name}'
-    text = field.metadata['help'] + (f' (default: {shown})' if shown != '' else '')
-    yield from textwrap.wrap(text, 96, initial_indent=' ' * 6, subsequent_indent=' ' * 6)
+    paragraphs = [field.metadata['help'] + (f' (default: {shown})' if shown != '' else '')]
+    variants = {name: recipe.variants[name] for name in choices if name in recipe.variants}
+    if variants and field.name in NAMING:
+        paragraphs.append('What it sets besides, unless another value is given:')
+        paragraphs += [f'{name}: {config_text(values)}' for name, values in variants.items()]
+    for text in paragraphs:
+        yield from textwrap.wrap(text, 96, initial_indent=' ' * 6, subsequent_indent=' ' * 6)

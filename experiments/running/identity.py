@@ -2,6 +2,8 @@
 
 import dataclasses
 
+NAMING = ('model', 'recipe')  # flags whose values may name a variant of the recipe, with other values of other flags
+
 
 def config_value_text(value):
     return ','.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -20,7 +22,7 @@ def configured(recipe, given):
 
 def _named_variants(recipe, values):
     """Those of the values that name a variant of the recipe, the model first: a recipe may change its values."""
-    return {flag: values[flag] for flag in ('model', 'recipe') if values.get(flag) in recipe.variants}
+    return {flag: values[flag] for flag in NAMING if values.get(flag) in recipe.variants}
 
 
 def config_to_json(config):
