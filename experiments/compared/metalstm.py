@@ -98,7 +98,7 @@ def meta_learn(meta: Any, loss, start: Any, *, updates: int) -> Any:
     memory = _Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
     for _ in range(updates):  # not lax.scan: XLA compiles convolution gradients in a loop badly on CPU
         value, gradient = jax.value_and_grad(loss)(unravel(lax.stop_gradient(memory.theta)))
-        memory = _metalstm_update(meta, memory, lax.stop_gradient(ravel_pytree(gradient)[0]), lax.stop_gradient(value))
+        memory = _metalstm_update(meta, memory, ravel_pytree(gradient)[0], value)
     return unravel(memory.theta)
 
 

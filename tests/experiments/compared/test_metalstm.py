@@ -108,6 +108,23 @@ def test_gradients_of_the_learner_are_constants():
     assert (of_bias != 0).all()
 
 
+def test_gates_are_moved_by_gradients_and_losses_as_constants():
+    """The derivative by the initial weight leads through the gates that see the weight, not through the loss."""
+    rng = np.random.default_rng(1)
+    meta = jax.tree.map(lambda p: jnp.float32(rng.normal(size=p.shape) / 2), init_meta_learner(jax.random.key(0)))
+    slope = jax.grad(lambda b: learned(meta, {**START, 'b': b}, updates=1)['b'])(3.0)
+    value, gradient = loss(START), jax.grad(loss)(START)['b']
+
+    def after_one_update(theta):
+        seen = np.ravel(preprocess_for_lstm(jnp.array([gradient, value])))
+        x = lstm(meta['lstm'], np.zeros(20), np.zeros(20), seen)[1]
+        i, f = sigmoid(np.concatenate([x, [theta, 0.0]]) @ meta['kernel'] + meta['bias'])
+        return f * theta - i * gradient
+
+    expected = (after_one_update(3.001) - after_one_update(2.999)) / 0.002
+    np.testing.assert_allclose(slope, expected, rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ('value', 'expected'),
     [
