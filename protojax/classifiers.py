@@ -83,7 +83,8 @@ def gaussian_classifier(
     """Log-likelihood under a Gaussian per class with its own variance per dimension: -> [Q, way].
 
     The variance of a class is estimated from its support points and drawn towards the shared `variance` [D], which
-    counts as much as `prior` points. This is our reading of the paper's remark that class-wise variances are possible.
+    counts as much as `prior` points. This is our reading of one sentence of the paper's section 5, on "a variance per
+    dimension for each class".
     """
     queries, support, labels = _classifier_inputs(queries, support, labels, way)
     means = _prototypes.prototypes(support, labels, way=way)

@@ -98,7 +98,8 @@ TABLES = {
             PaperRow('Neural statistician', ('98.1', '99.5', '93.2', '98.1'), (STATISTICIAN,)),
             PaperRow('Prototypical networks', ('98.8', '99.7', '96.0', '98.9'), _both_shots(_omniglot, 60) * 2),
         ),
-        'Each column uses the model trained with the same shot; prototypical and matching networks 60-way.',
+        'Each column of prototypical and matching networks uses the 60-way model trained with the same shot; the '
+        'statistician has one model for all columns.',
         (
             PaperRow(f'[users of the official code]({OFFICIAL_CODE}/2)', ('98.4', '99.6', '94.9', '98.6')),
             PaperRow(CLOSEST, ('98.73', '99.65', '95.74', '98.84')),
@@ -141,7 +142,8 @@ TABLES = {
                 'Prototypical networks', ('49.42 ± 0.78', '68.20 ± 0.66'), (_miniimagenet(1, 30), _miniimagenet(5, 20))
             ),
         ),
-        'Each column uses the model trained with the same shot: prototypical networks 30-way for one, 20-way for five.',
+        'Each column uses the model trained with the same shot (prototypical networks 30-way for one, 20-way for '
+        'five), except for nearest neighbours, which have one model for both.',
         (
             PaperRow(f'[a user of the official code]({OFFICIAL_CODE}/5)', ('47.21', '62.63')),
             PaperRow(CLOSEST, ('49.75', '66.60')),
@@ -201,7 +203,7 @@ TABLES = {
             PaperRow('DA-SJE', ('50.9', '-'), ({'model': 'da-sje'},), 'GoogLeNet'),
             PaperRow('Prototypical networks', ('54.6', '-'), ({'way': 50, 'query': 10},), 'GoogLeNet'),
         ),
-        'Each with the network that its image features come from. Figures on other features cannot be compared.',
+        'Each row names the network that its image features come from. Figures on other features cannot be compared.',
         (PaperRow(f'{CLOSEST}, GoogLeNet features', ('53.87', '-')),),
     ),
 }

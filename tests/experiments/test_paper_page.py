@@ -43,7 +43,7 @@ def test_rows_have_a_place_and_a_test():
     assert len(rows) > 50
     for row in rows:
         assert len(row) == 4 and '`tests/' in row[3]
-        assert '`' in row[2] or row[2] == 'below'
+        assert re.search(r'`(protojax|experiments)/[\w/]+\.py:\w+`', row[2]) or row[2] == 'below'
 
 
 def section(title):
