@@ -7,8 +7,9 @@ import pytest
 
 import protojax
 from experiments.publishing.records import published_records
-from protojax.datasets.miniimagenet import load_miniimagenet
+from protojax.datasets import Split
 from protojax.datasets.omniglot import load_omniglot
+from protojax.datasets.sources.miniimagenet_files import open_miniimagenet_files
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
@@ -73,10 +74,9 @@ def test_they_reach_their_figures_on_omniglot(tmp_path, real_data):
         assert measured == pytest.approx(figure['accuracy'], abs=0.5)  # three intervals of 1,000 episodes
 
 
-def test_they_reach_their_figures_on_miniimagenet(tmp_path, real_data):
-    images = load_miniimagenet(
-        data='real', source=real_data('miniimagenet') / 'miniimagenet_val.zip', data_dir=tmp_path
-    ).validation
+def test_they_reach_their_figures_on_miniimagenet(real_data):
+    with open_miniimagenet_files(real_data('miniimagenet')) as (splits, _):
+        images = Split.from_classes({name: found.images() for name, found in splits['validation'].items()})
     for name in IMAGES:
         weights, shot = load_pretrained(name), TRAINED_WITH[name][2]
         figure = weights.description['results']['validation'][f'5-way {shot}-shot']
