@@ -127,15 +127,17 @@ def _published_choices(text):
 
 
 def _published_curves(text):
-    """Accuracy (and loss) on validation episodes in the course of training, means over seeds."""
-    curves = {name: [run['curve'] for run in runs] for name, _, runs in _runs_of_choices(text)[1]}
+    """Accuracy (and loss) on validation episodes in the course of training, means over seeds, and the commands."""
+    found = _runs_of_choices(text)[1]
+    curves = {name: [run['curve'] for run in runs] for name, _, runs in found}
     episodes = sorted({episode for known in curves.values() for one in known for episode in one}, key=int)
     rows = []
     for name, known in curves.items():
         looks = [[one[episode] for one in known if episode in one] for episode in episodes]
         means = [[statistics.mean(look[key] for look in at) for key in ('accuracy', 'loss') if at] for at in looks]
         rows.append([name, *('{:.2f} ({:.3f})'.format(*mean) if mean else '' for mean in means)])
-    return markdown_table(['episodes', *episodes], rows) if episodes else []
+    commands = [record_without_seed(runs[0]) for _, _, runs in found]
+    return [*markdown_table(['episodes', *episodes], rows), '', '```sh', *commands, '```'] if episodes else []
 
 
 KINDS = {

@@ -174,6 +174,7 @@ def test_choices_are_compared_with_the_first_at_its_length(add):
         ['the recipe', '50.00 (2.000)', '50.00 (2.000)'],
         ['nearest', '50.00 (2.000)', ''],
     ]
+    assert KINDS['curves'](CHOICES)[-2].endswith('--episodes=70 --resize=nearest')
     add(episodes=80, accuracy=90.001)
     pinned = CHOICES.replace('recipe:', 'recipe: --episodes=70')
     last = cells(KINDS['choices'](pinned))[-1]
