@@ -219,13 +219,9 @@ def _weights_origin(run):
     both = run.config.retrain and run.config.evaluate_on == 'test'
     splits = {'train': run.data.train, **({'validation': run.data.validation} if both else {})}
     classes = {name: len(split.names) for name, split in splits.items()}
-    if not getattr(run.config, 'init', ''):
-        return {'trained_on': classes}
-    theirs = load_pretrained(run.config.init).description
-    return {
-        'trained_on': classes,
-        'started_from': {k: theirs[k] for k in ('digest', 'trained_on', 'started_from', 'results') if k in theirs},
-    }
+    init = getattr(run.config, 'init', '')
+    start = {'started_from': results_origin(load_pretrained(init).description)} if init else {}
+    return {'trained_on': classes, **start}
 
 
 def _say(line):

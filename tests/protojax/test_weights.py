@@ -48,8 +48,8 @@ def test_those_of_images_say_what_they_have_learned_from():
     started = {name: own['started_from'] for name, own in described.items() if 'started_from' in own}
     assert set(started) == {'miniimagenet-20way-5shot', 'miniimagenet-30way-1shot'}
     assert started['miniimagenet-30way-1shot']['digest'] == described['miniimagenet-20way-5shot']['digest']
-    first = started['miniimagenet-20way-5shot']['results']
-    assert first['config']['recipe'] == 'modern' and first['config']['pretrain'] == 12_000
+    first = started['miniimagenet-20way-5shot']['config']
+    assert first['recipe'] == 'modern' and first['pretrain'] == 12_000
 
 
 @each
