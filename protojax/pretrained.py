@@ -41,6 +41,7 @@ FORMAT = 'protojax weights 2'
 LARGEST = 1 << 30  # bytes of a file
 BATCH = 64  # items that are embedded at a time, if they are not large
 BATCH_NUMBERS = BATCH * 84 * 84 * 3  # in them
+LONGEST_RESULTS = 1 << 16  # characters
 LARGEST_ITEM = 1 << 20  # numbers, as of an image of 590 x 590 pixels in colour
 LARGEST_NUMBER = 1e18  # in arrays and settings, so that a product of two is finite in float32
 DEEPEST = 8  # groups of layers, or factor of their number; also parts of an array's name
@@ -196,6 +197,10 @@ def _read_pretrained(path):
     results = description.get('results', {})
     if not isinstance(results, dict) or not isinstance(results.get('config', {}), dict):
         raise ValueError('its results are no named values')
+    if (
+        len(json.dumps([results, description.get('trained_on')])) > LONGEST_RESULTS
+    ):  # others copy what it says of itself
+        raise ValueError(f'its results have more than {LONGEST_RESULTS} characters')
     _check_array_names(arrays)
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():

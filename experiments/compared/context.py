@@ -2,7 +2,7 @@
 
 A support example is embedded in the light of the others, g(x_i, S) = forward_i + backward_i + g'(x_i), where forward
 and backward are the outputs of two LSTMs that run over the support set. A query is read against the support set by an
-LSTM with attention, K times:
+LSTM with attention, in K steps:
 
     h', c = LSTM(f'(x), [h, r], c),   h = h' + f'(x),   r = sum_i a_i g(x_i, S),   a = softmax_i(h . g(x_i, S))
 
@@ -24,7 +24,7 @@ from protojax.distances import Learned
 
 
 def in_context(classify: Classifier | Learned, *, steps: int = 5) -> Learned:
-    """The classifier on full context embeddings; queries attend to the support set `steps` times."""
+    """The classifier on full context embeddings; queries take `steps` steps, and attend to the support set between."""
     classifier = as_learned_classifier(classify)
 
     @partial(jax.jit, static_argnums=1)
@@ -83,7 +83,10 @@ def _lstm_state(c, gates):
 
 
 def _init_lstm(key, inputs, size):
-    """Kernels of the input, forget, cell and output gate side by side, so that one product serves all four."""
+    """Kernels of the input, forget, cell and output gate side by side, so that one product serves all four.
+
+    All are drawn by LeCun's rule, also the recurrent ones: the authors do not say how theirs begin.
+    """
     draw, keys = nn.initializers.lecun_normal(), jax.random.split(key)
     kernels = {'inputs': draw(keys[0], (inputs, 4 * size)), 'recurrent': draw(keys[1], (size, 4 * size))}
     return {**kernels, 'bias': jnp.zeros(4 * size)}

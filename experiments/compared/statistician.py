@@ -32,7 +32,7 @@ HIDDEN = 256  # units of all layers between the encoder and the Gaussians
 
 
 class Stack(nn.Module):
-    """Blocks of two 3x3 convolutions and one of stride 2, and a layer of 256: [N, H, W, C] -> [N, HIDDEN]."""
+    """Blocks of three 3x3 convolutions, the last of stride 2, and a layer of 256: [N, H, W, C] -> [N, HIDDEN]."""
 
     widths: Sequence[int] = (64, 128, 256)
     item_shape: Sequence[int] | None = None
@@ -45,7 +45,7 @@ class Stack(nn.Module):
         norm = {'use_running_average': not train, 'momentum': MOMENTUM, 'epsilon': EPSILON, 'axis_name': axis_name}
         for width in self.widths:
             for stride in (1, 1, 2):
-                # XLA has slow gradients for strided and transposed convolutions on CPU, so there is neither.
+                # Every second output, as a stride gives; XLA has slow gradients for strides on CPU.
                 x = nn.Conv(width, (3, 3), use_bias=False)(x)[:, ::stride, ::stride]
                 x = nn.elu(nn.BatchNorm(**norm)(x))
         return nn.elu(nn.Dense(HIDDEN)(x.reshape(len(x), -1)))
@@ -73,7 +73,10 @@ class StatisticianDecoder(nn.Module):
 
 
 def enlarged_images(x: jax.Array) -> jax.Array:
-    """Twice as high and wide, each pixel from a quarter of the channels: [N, H, W, 4 C] -> [N, 2 H, 2 W, C]."""
+    """Twice as high and wide, each pixel from a quarter of the channels: [N, H, W, 4 C] -> [N, 2 H, 2 W, C].
+
+    After a dense layer this is a transposed convolution of stride 2, whose gradients are slow on CPU.
+    """
     count, height, width, channels = x.shape
     x = x.reshape(count, height, width, 2, 2, channels // 4)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(count, 2 * height, 2 * width, channels // 4)

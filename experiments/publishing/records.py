@@ -36,7 +36,8 @@ def read_record(workdir):
         results, timing = (_load_record_file(Path(workdir) / name) for name in ('results.json', 'timing.json'))
         timing = {name: timing[name] for name in TIMING if name in timing}
         reports = read_reports(Path(workdir) / 'metrics.jsonl')
-        # The learning curve: accuracy in % and loss on validation episodes, every LOOK episodes. Shorter runs give all.
+        # The learning curve: accuracy in % and loss on validation episodes, every LOOK episodes, or all of
+        # a run that has none there.
         looks = [report for report in reports if report['split'] == 'validation']
         looks = [look for look in looks if look['episode'] % LOOK == 0] or looks
         curve = {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
@@ -156,7 +157,8 @@ def append_record(experiment, record):
 def select_records(records, wanted):
     """The runs with the wanted values and nothing else changed but their length, one per seed.
 
-    Of settings that differ in length the one with the longest training and test counts, of equal ones the last line.
+    Of settings that differ in length the one with the longest training and test counts, then the one with most columns,
+    of equal ones the last line.
     """
     found = []
     for record in records:
@@ -178,9 +180,10 @@ def select_published_records(experiment, wanted):
 
 
 def _record_length(record):
-    """Episodes of training and test; where the validation loss chooses, training is longest."""
-    tested = max(score['episodes'] for score in record[record['evaluated_on']].values())
-    return record['config']['episodes'] or float('inf'), tested
+    """Episodes of training and of test, and columns; where the validation loss chooses, training is longest."""
+    scores = record[record['evaluated_on']]
+    tested = max(score['episodes'] for score in scores.values())
+    return record['config']['episodes'] or float('inf'), tested, len(scores)
 
 
 def record_without_seed(record):

@@ -115,9 +115,9 @@ def _published_choices(text):
     for name, further, runs in found:
         cells = []
         for column in columns:
-            ours = score_of_records(runs, column)
-            change = round(ours['accuracy'] - score_of_records(first, column)['accuracy'], 2) + 0.0  # never -0.0
-            cells.append(record_cell(ours) + (f' ({change:+.2f})' if rows else ''))
+            ours, before = score_of_records(runs, column), score_of_records(first, column)
+            change = round(ours['accuracy'] - before['accuracy'], 2) + 0.0 if ours else 0.0  # never -0.0
+            cells.append(record_cell(ours) + (f' ({change:+.2f})' if rows and ours else ''))
         rows.append([name, f'`{further}`' if further else '', *cells, _published_seeds(runs), _published_minutes(runs)])
     hardware = _published_hardware([run for _, _, runs in found for run in runs])
     given, told = record_flags(first[0]['command']), record_flags(command + ' ' + found[0][1])

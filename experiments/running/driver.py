@@ -55,6 +55,7 @@ class ExperimentRun(NamedTuple):
     task: Task
     devices: list
     workdir: Workdir
+    started_from: dict | None = None  # what the weights of --init say of themselves
 
 
 def run_experiment(config, experiment):
@@ -77,7 +78,9 @@ def run_experiment(config, experiment):
     workdir = Workdir(config.workdir or default_workdir(config, experiment, data), config, data.title)
     _say(f'{describe_devices(devices)}; workdir {workdir.path}')
     workdir.write_json('classes.json', classes)
-    this = ExperimentRun(config, experiment, data, task, devices, workdir)
+    init = getattr(config, 'init', '')
+    start = results_origin(load_pretrained(init).description) if init else None  # the file may be gone at the end
+    this = ExperimentRun(config, experiment, data, task, devices, workdir, start)
     try:
         if config.weights:
             return _evaluate_run_of_weights(this)
@@ -115,9 +118,16 @@ def _train_in_stages(run, stop):
         found = max(int(search.best.step), 1) * config.episodes_per_step
         episodes = found if config.retrain_length == 'best' else int(search.state.step) * config.episodes_per_step
         _say(f'lowest validation loss after {found} episodes; training anew on train+validation for {episodes}')
-    known = [data.train, data.validation] if config.evaluate_on == 'test' else [data.train]
-    training = placed(config, devices, *known)
+    training = placed(config, devices, *_known_splits(run).values())
     return _last_of_stage(fit_stage(config, run.task, training, stage='train', episodes=episodes, **options), config)
+
+
+def _known_splits(run):
+    """The classes that the final model learns from: {name: Split}."""
+    names = ['train']
+    if run.config.retrain and run.config.evaluate_on == 'test':
+        names.append('validation')
+    return {name: getattr(run.data, name) for name in names}
 
 
 def _pretrained_task(run, options):
@@ -207,21 +217,14 @@ def save_experiment_weights(run, variables, results):
     if getattr(config, 'temperature', 1) != 1 and keeps_temperature(config, encoder):
         encoder = encoder.clone(scale=encoder.scale * config.temperature**-0.5)
     item_shape = run.data.train.items.shape[2:]
-    description = {'results': results, **_weights_origin(run)}
+    known = {name: len(split.names) for name, split in _known_splits(run).items()}
+    description = {'results': results, 'trained_on': known}
+    if run.started_from:
+        description['started_from'] = run.started_from
     weights = Pretrained(
         encoder, params['encoder'], batch_stats, description, run.task.attribute_encoder, params['classifier']
     )
     save_pretrained(run.workdir.path / 'weights.safetensors', weights, item_shape)
-
-
-def _weights_origin(run):
-    """The classes that weights have learned from and, with --init, what is known of those that they started from."""
-    both = run.config.retrain and run.config.evaluate_on == 'test'
-    splits = {'train': run.data.train, **({'validation': run.data.validation} if both else {})}
-    classes = {name: len(split.names) for name, split in splits.items()}
-    init = getattr(run.config, 'init', '')
-    start = {'started_from': results_origin(load_pretrained(init).description)} if init else {}
-    return {'trained_on': classes, **start}
 
 
 def _say(line):

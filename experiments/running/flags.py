@@ -128,7 +128,7 @@ def _flag_lines(field, recipe):
     paragraphs = [field.metadata['help'] + (f' (default: {shown})' if shown != '' else '')]
     variants = {name: recipe.variants[name] for name in choices if name in recipe.variants}
     if variants and field.name in NAMING:
-        paragraphs.append('What it sets besides, unless another value is given:')
+        paragraphs.append('It also sets, unless another value is given:')
         paragraphs += [f'{name}: {config_text(values)}' for name, values in variants.items()]
     for text in paragraphs:
         yield from textwrap.wrap(text, 96, initial_indent=' ' * 6, subsequent_indent=' ' * 6)

@@ -32,10 +32,11 @@ def results_of_run(config, data, scores, about, origin=None):
 
 
 def results_origin(description):
-    """Where weights from a file come from, as far as the file says: its digest and the config that trained them."""
+    """Where weights from a file come from, as far as the file says: its digest, the config and classes of training."""
     trained = description.get('results')
     config = trained.get('config') if isinstance(trained, dict) else None
-    return {'digest': description['digest'], 'config': config if isinstance(config, dict) else {}}
+    told = {name: description[name] for name in ('package', 'trained_on') if name in description}
+    return {'digest': description['digest'], **told, 'config': config if isinstance(config, dict) else {}}
 
 
 def results_as_flags(config):

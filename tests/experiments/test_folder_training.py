@@ -1,6 +1,8 @@
 """Training on a folder of drawings, from its images to a model that experiments.classify takes."""
 
 import json
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -8,12 +10,13 @@ from PIL import Image
 
 from experiments import folder
 from experiments.classify import ClassifyConfig, run_classify
+from experiments.running import driver
 from experiments.running.config import ConfigError
 from experiments.running.driver import run_experiment
 from experiments.running.flags import message_with_flags, parse_flags
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import DataError
-from protojax.pretrained import load_pretrained
+from protojax.pretrained import load_pretrained, pretrained_path
 
 SHORT = ['--episodes=6', '--log_every=3', '--test_episodes=5', '--test_query=2', '--test_shot=1', '--query=2']
 QUICK = [*SHORT, '--compilation_cache=off', '--pictures=off']
@@ -53,10 +56,12 @@ def test_a_folder_is_enough(source, tmp_path):
     assert len(answers) == 8
 
 
-def test_training_starts_from_trained_weights(source, tmp_path):
+def test_training_starts_from_trained_weights(source, tmp_path, monkeypatch):
     name = 'omniglot-60way-1shot'
-    flags = [f'--init={name}', '--learning_rate=1e-12', f'--workdir={tmp_path / "run"}']
-    start(source, *flags)
+    copy = pathlib.Path(shutil.copy(pretrained_path(name), tmp_path / 'first.safetensors'))
+    stages = driver._train_in_stages
+    monkeypatch.setattr(driver, '_train_in_stages', lambda *given: (copy.unlink(), stages(*given))[1])
+    start(source, f'--init={copy}', '--learning_rate=1e-12', f'--workdir={tmp_path / "run"}')
     before, after = load_pretrained(name), load_pretrained(tmp_path / 'run' / 'weights.safetensors')
     assert after.encoder == before.encoder
     kernel = before.params['ConvBlock_0']['kernel']

@@ -175,6 +175,8 @@ def test_choices_are_compared_with_the_first_at_its_length(add):
         ['nearest', '50.00 (2.000)', ''],
     ]
     assert KINDS['curves'](CHOICES)[-2].endswith('--episodes=70 --resize=nearest')
+    add(episodes=70, resize='nearest', test_way=(5,), columns=('5-way 1-shot', '5-way 5-shot'))
+    assert cells(KINDS['choices'](CHOICES))[1][2] == 'not run'
     add(episodes=80, accuracy=90.001)
     pinned = CHOICES.replace('recipe:', 'recipe: --episodes=70')
     last = cells(KINDS['choices'](pinned))[-1]

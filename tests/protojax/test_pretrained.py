@@ -222,6 +222,8 @@ DAMAGE = {
     'two kinds of images': lambda file: described(file, encoder={'item_shape': (32, 32, 1)}),
     'results without names': lambda file: described(file, results=[]),
     'settings without names': lambda file: described(file, results={'config': []}),
+    'endless results': lambda file: described(file, results={'config': {'way': 'é' * 11_000}}),
+    'endless classes': lambda file: described(file, trained_on={'x' * 70_000: 1}),
     'other filters': lambda file: resaved(file, functools.partial(with_encoder, filters=9)),
     'another array': lambda file: rearranged(file, lambda a: a.update({k: v + 1 for k, v in a.items()})),
     'missing array': lambda file: rearranged(file, lambda a: a.pop(next(k for k in a if 'kernel' in k))),

@@ -80,7 +80,10 @@ def test_a_question_finds_runs_with_nothing_else_changed():
     assert select_records(runs, {**MODEL, 'evaluate_on': 'validation'}) == [runs[4]]
     assert select_records(runs, {**MODEL, 'way': 20}) == []  # the number of queries is changed too
     assert select_records(runs, {**MODEL, 'way': 20, 'query': '15'}) == [runs[5]]
-    assert len(select_records([record(test_shot=(1,))], MODEL)) == 1  # the same model, tested in fewer columns
+    whole, part = record(), record(test_shot=(1,))  # the same model, tested in fewer columns
+    assert select_records([part], MODEL) == [part]
+    whole['test'] |= {'20-way 5-shot': whole['test']['20-way 1-shot']}
+    assert select_records([whole, part], MODEL) == select_records([part, whole], MODEL) == [whole]
 
 
 def test_the_longest_training_counts_and_of_equal_ones_the_last():

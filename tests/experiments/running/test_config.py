@@ -177,6 +177,12 @@ def test_zero_shot_systems_have_no_distance():
         dataclasses.replace(cub.RECIPE, model='ale', distance='cosine')
 
 
+def test_help_says_what_models_and_recipes_also_set():
+    text = flags_help('', miniimagenet.RECIPE)
+    assert 'modern: --shot=5 --pretrain=12000' in text and 'nearest: --distance=cosine --way=8' in text
+    assert flags_help('', omniglot.RECIPE).count('nearest: --') == 1  # not below --resize=nearest
+
+
 def test_cub_says_that_the_paper_never_halves_the_rate():
     assert '0: never, as in the paper' in flags_help('', cub.RECIPE).replace('\n      ', ' ')
 
