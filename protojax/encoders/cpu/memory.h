@@ -4,7 +4,8 @@
 // their size, hundreds of megabytes, back to the system at once, which clears them again for the next step: a tenth to
 // a third of its time. So XLA's library, and no other, gets two functions of ours where it calls posix_memalign and
 // free: large blocks that it frees are kept, and serve its next allocations of their sizes. Every block is an ordinary
-// one of the C library, so it does not matter if one is freed elsewhere.
+// one of the C library, so it does not matter if one is freed elsewhere. Blocks that XLA's library has by other ways,
+// such as the scratch memory of a plain convolution, are freed as ever: kept, they would serve nobody and grow in number.
 //
 // An allocation that no kept block fits means that another program runs now: all of them are given back first, and the
 // process never holds more than it would hold anyway.
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <unordered_set>
 
 #if defined(__linux__) && defined(__LP64__)
 #include <link.h>
@@ -40,17 +42,25 @@ class Blocks {
         kept_.erase(kept);
         return 0;
       }
-      for (const auto& [unused, block] : kept_) free(block);
+      for (const auto& [unused, block] : kept_) {
+        given_.erase(block);
+        free(block);
+      }
       kept_.clear();
     }
     int error = posix_memalign(result, alignment, size);
-    if (error == 0 && size >= kLargeBlock) prefer_huge_pages(*result, size);
+    if (error == 0 && size >= kLargeBlock) {
+      prefer_huge_pages(*result, size);
+      std::lock_guard<std::mutex> lock(mutex_);
+      given_.insert(*result);
+    }
     return error;
   }
 
   void release(void* block) {
     if (block == nullptr || malloc_usable_size(block) < kLargeBlock) return free(block);
     std::lock_guard<std::mutex> lock(mutex_);
+    if (given_.count(block) == 0) return free(block);
     kept_.emplace(malloc_usable_size(block), block);
   }
 
@@ -63,6 +73,7 @@ class Blocks {
 
   std::mutex mutex_;
   std::multimap<size_t, void*> kept_;  // by size
+  std::unordered_set<void*> given_;    // by `allocate`, whether they are kept now or not
 };
 
 inline Blocks& blocks() {
