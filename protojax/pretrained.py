@@ -197,9 +197,8 @@ def _read_pretrained(path):
     results = description.get('results', {})
     if not isinstance(results, dict) or not isinstance(results.get('config', {}), dict):
         raise ValueError('its results are no named values')
-    if (
-        len(json.dumps([results, description.get('trained_on')])) > LONGEST_RESULTS
-    ):  # others copy what it says of itself
+    # What a file says of itself is copied to results.json and to weights that start from it.
+    if len(json.dumps([results, description.get('trained_on')])) > LONGEST_RESULTS:
         raise ValueError(f'its results have more than {LONGEST_RESULTS} characters')
     _check_array_names(arrays)
     for name, array in arrays.items():
