@@ -43,9 +43,9 @@ def run_export(config):
     """Write the exported file -> its path."""
     if not config.weights:
         raise ConfigError('there is nothing to export; give --weights')
+    weights = load_weights_for_own_images(config.weights)
     if config.format == 'onnx' and importlib.util.find_spec('jax2onnx') is None:
         raise ConfigError("ONNX files are made by jax2onnx; pip install 'protojax[onnx]'")
-    weights = load_weights_for_own_images(config.weights)
     known = load_own_classes(config.classifier, weights) if config.classifier else None
     make, run = FORMATS[config.format]
     with phase(f'exporting to {config.format}'):

@@ -10,6 +10,7 @@ Where real data cannot be had a stand-in is drawn, and the picture says so.
 """
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
@@ -81,13 +82,12 @@ def _way_figure(config):
 
 def _tengwar_figure(config):
     """A map of the characters of an alphabet by t-SNE, with their prototypes and those that are misclassified."""
+    if importlib.util.find_spec('sklearn') is None:
+        raise ConfigError("t-SNE is that of scikit-learn; pip install 'protojax[figures]'")
     classes, title = shown_classes(config)
     means = np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names)))
-    try:
-        with phase('t-SNE'):
-            places = tsne(np.concatenate([classes.points, means]))
-    except ImportError as error:
-        raise ConfigError("t-SNE is that of scikit-learn; pip install 'protojax[figures]'") from error
+    with phase('t-SNE'):
+        places = tsne(np.concatenate([classes.points, means]))
     items, predicted = len(classes.points), nearest_on_map(classes)
     wrong = int(np.sum(predicted != classes.labels))
     remark = (

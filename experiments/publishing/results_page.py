@@ -47,14 +47,19 @@ def _published_paper_table(text):
     chart = ['', f'![{table.title}](results/figures/{name}.png)'] if name in CHARTS else []
     for row in table.rows:
         for runs in filter(None, (select_published_records(table.experiment, wanted | given) for wanted in row.runs)):
-            times = f'{_published_minutes(runs)} for each seed ({_published_seeds(runs)})'
-            comment = f'# {row.name}: {times} on {_published_hardware(runs)}'
+            comment = f'# {row.name}: {_published_time(runs)}'
             commands[record_without_seed(runs[0])] = [comment, record_without_seed(runs[0])]
     return [*comparison_lines(table, found), *chart, '', table.note, '', '```sh', *sum(commands.values(), []), '```']
 
 
 def _published_seeds(runs):
     return ', '.join(str(run['seed']) for run in runs)
+
+
+def _published_time(runs):
+    if not any('seconds' in run for run in runs):
+        return 'time not recorded'
+    return f'{_published_minutes(runs)} for each seed ({_published_seeds(runs)}) on {_published_hardware(runs)}'
 
 
 def _published_minutes(runs):

@@ -149,8 +149,8 @@ class Config(CompilingConfig):
     )
     patience: int = option(
         50,
-        'Stop after so many evaluations without a lower validation loss. Official code: 200, which makes the search '
-        'on Omniglot about twice as long.',
+        'Stop after so many evaluations without a lower validation loss. The official code, '
+        'which is for Omniglot, has 200, which makes the search there about twice as long.',
         group=STOPPING,
         minimum=1,
     )
@@ -174,7 +174,9 @@ class Config(CompilingConfig):
         group=EVALUATION,
         choices=('test', 'validation'),
     )
-    evaluate_only: bool = option(False, 'Only evaluate what the workdir holds.', group=EVALUATION, identity=False)
+    evaluate_only: bool = option(
+        False, 'Train nothing: evaluate the model in the workdir, or --weights.', group=EVALUATION, identity=False
+    )
     log_every: int = option(100, 'Episodes between lines of metrics.', group=RUN, minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', group=RUN, minimum=1, identity=False)
     pictures: str = option(

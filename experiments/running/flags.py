@@ -19,7 +19,7 @@ REWORDED = {
     r'^flag (--.+?): ': r'\1 ',
     r'invalid literal for int.*': 'must be a whole number',
     r'could not convert string to float.*': 'must be a number',
-    r'value should be one of <(.*)>': r'must be one of \1',
+    r'value should be one of <\|?(.*)>': r'must be one of \1',
     r'\(.Non-boolean argument.*': 'must be true or false',
     r'^Missing value for flag (--.+)': r'\1 needs a value',
 }

@@ -1,8 +1,8 @@
 """The command that draws the paper's figures."""
 
-import builtins
 import dataclasses
 import json
+import sys
 
 import jax
 import numpy as np
@@ -132,15 +132,9 @@ def test_a_map_of_ones_own_images(tmp_path):
         shown_classes(config(folder=str(tmp_path)))
 
 
-def test_without_scikit_learn_the_error_names_the_extra(characters, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith('sklearn'):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, '__import__', without)
+def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'sklearn', None)
+    monkeypatch.setattr(figures, 'shown_classes', None)  # nothing is loaded before
     with pytest.raises(ConfigError, match=r"pip install 'protojax\[figures\]'"):
         FIGURES['tengwar'](CONFIG)
 
