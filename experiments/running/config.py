@@ -149,8 +149,8 @@ class Config(CompilingConfig):
     )
     patience: int = option(
         50,
-        'Stop after so many evaluations without a lower validation loss. The official code, '
-        'which is for Omniglot, has 200, which makes the search there about twice as long.',
+        'Stop after so many evaluations without a lower validation loss. The official code has 200: on Omniglot its '
+        'search is about twice as long.',
         group=STOPPING,
         minimum=1,
     )
