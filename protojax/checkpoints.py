@@ -1,15 +1,15 @@
-"""Checkpoints that are either whole or not there: Orbax writes them, a digest shows damage when they are read.
+"""Atomic Orbax checkpoints, verified by a digest when restored.
 
-A checkpoint holds a tree of arrays and a record of it: the shape and type of every array and a digest of their bytes.
-Orbax writes to a temporary name and renames at the end, so an interrupted save leaves nothing that could be taken for a
-checkpoint. Whatever happens to the files afterwards is found by the digest, and the checkpoint before is used.
+A checkpoint contains a tree of arrays and a record: shape and type of every array and a digest of their bytes. Orbax
+writes to a temporary name and renames it at the end, so an interrupted save leaves no checkpoint. Later corruption is
+detected by the digest, and the previous checkpoint is used.
 """
 
 import contextlib
 import hashlib
-import json
 import os
 import re
+import time
 from typing import Any
 
 import jax
@@ -20,140 +20,112 @@ from etils import epath
 
 from protojax.errors import CheckpointError, first_line
 
-ORBAX = os.path.dirname(ocp.__file__)
-
-
-# What goes wrong is raised by the calls below. The threads of Orbax need not log it too, some of them long afterwards.
-logging.get_absl_logger().addFilter(
-    lambda record: record.levelno < logging.converter.STANDARD_ERROR or not record.pathname.startswith(ORBAX)
-)
-
 
 class Checkpoints:
-    """The newest few checkpoints of one training, each under the number of its step."""
+    """The newest checkpoints of one training, numbered by step."""
 
     def __init__(self, directory: str | os.PathLike, *, keep: int = 3):
         self.directory = epath.Path(directory)
-        with _using_storage(f'cannot use {self.directory}', 'choose another directory'):
-            self._manager = _open_checkpoints(self.directory, keep)
+        options = {'max_to_keep': keep, 'enable_async_checkpointing': False}
+        options |= {'lightweight_initialize': True}  # corrupted metadata of Orbax, which are not needed, do no harm
+        with _storage_errors(f'cannot use {self.directory}', 'choose another directory'):
+            self._manager = ocp.CheckpointManager(self.directory, options=ocp.CheckpointManagerOptions(**options))
 
     def save(self, step: int, tree: Any) -> None:
-        """Write a checkpoint of the tree, which every process of a job holds whole."""
+        """Write a checkpoint of a tree of which every process has a complete copy."""
         tree = jax.device_get(tree)
-        arrays, digest = _checkpoint_shapes(tree), _checkpoint_digest(tree)
-        record = {'arrays': arrays, 'digest': digest, 'seal': _checkpoint_seal(arrays, digest)}
+        record = {'arrays': _shapes(tree), 'digest': digest(tree)}
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(record)}
-        advice = 'free some space or choose another directory, then start again: earlier checkpoints are intact'
-        with _using_storage(f'cannot save step {step} in {self.directory}', advice):
+        hint = 'free some space or choose another directory and restart; earlier checkpoints are intact'
+        with _storage_errors(f'cannot save step {step} in {self.directory}', hint):
             self._manager.save(step, args=ocp.args.Composite(**arguments), force=True)
 
     def restore(self, template: Any) -> tuple[int, Any] | None:
-        """The newest undamaged checkpoint as (step, tree of NumPy arrays), or None where none was ever written.
+        """Restore the newest valid checkpoint.
 
-        `template` is a tree with the shapes and types that are expected.
+        Args:
+            template: Tree with the expected shapes and types.
+
+        Returns:
+            Step and tree of NumPy arrays, or None if no checkpoint exists.
+
+        Raises:
+            CheckpointError: If all checkpoints are corrupted or the newest valid one does not fit `template`.
         """
-        steps = self.steps()
-        for step in reversed(steps):
+        problems: dict[int, Exception] = {}
+        for step in reversed(self.steps()):
             try:
                 tree = self._read(step, template)
-            except (CheckpointError, jax.errors.JaxRuntimeError):  # the latter as in _using_storage
+            except jax.errors.JaxRuntimeError:  # see _storage_errors
                 raise
-            except Exception as error:  # damage takes many forms
-                logging.warning('checkpoint %s is damaged (%s); trying the one before', step, first_line(error))
+            except Exception as error:  # corrupted files raise many types
+                problems[step] = error
                 continue
-            self._put_aside([later for later in steps if later > step])
+            for later, problem in problems.items():
+                logging.warning('checkpoint %s is corrupted (%s); using step %s', later, first_line(problem), step)
+            self._put_aside(problems)
             return step, tree
-        if steps:
-            raise CheckpointError(
-                f'all checkpoints in {self.directory} are damaged (steps {", ".join(map(str, steps))}); '
-                'restore them from a backup, or delete the folder to begin anew'
-            )
-        return None
+        if not problems:
+            return None
+        misfits = [problem for problem in problems.values() if isinstance(problem, CheckpointError)]
+        if misfits:
+            raise misfits[0]
+        steps, hint = sorted(problems), 'restore them from a backup, or delete the folder to train from scratch'
+        raise CheckpointError(f'all checkpoints in {self.directory} are corrupted (steps {steps}); {hint}')
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, damaged or not, in order."""
+        """Return the steps that have a checkpoint, valid or not, in order."""
         names = [path.name for path in self.directory.iterdir()]
         return sorted(int(name) for name in names if re.fullmatch(r'\d+', name))
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the directory."""
         self._manager.close()
 
     def _read(self, step, template):
         record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore())).record
-        if record['seal'] != _checkpoint_seal(record['arrays'], record['digest']):
-            raise ValueError('its record does not match its seal')
-        _check_checkpoint_fit(record['arrays'], _checkpoint_shapes(template), self.directory)
+        found, expected = record['arrays'], _shapes(template)
+        for name in sorted(found.keys() | expected.keys()):
+            theirs, ours = found.get(name, 'nothing'), expected.get(name, 'nothing')
+            if theirs != ours:
+                problem = f'does not fit this program ({name}: expected {ours}, got {theirs})'
+                hint = 'use the protojax version and settings that wrote it, or another directory'
+                raise CheckpointError(f'the checkpoint in {self.directory} {problem}; {hint}')
         blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
-        arguments = ocp.args.Composite(tree=ocp.args.StandardRestore(blank))
-        tree = self._manager.restore(step, args=arguments).tree
-        if _checkpoint_digest(tree) != record['digest']:
-            raise ValueError('its contents do not match their digest')
+        tree = self._manager.restore(step, args=ocp.args.Composite(tree=ocp.args.StandardRestore(blank))).tree
+        if digest(tree) != record['digest']:
+            raise ValueError('digest mismatch')
         return tree
 
     def _put_aside(self, steps):
-        """Rename damaged checkpoints, so that training can write these steps again and nothing is lost."""
-        if jax.process_index() == 0:
-            for step in steps:
-                names = (f'{step}.damaged{number or ""}' for number in range(1000))
-                free = next(name for name in names if not (self.directory / name).exists())
-                (self.directory / str(step)).rename(self.directory / free)
+        """Rename corrupted checkpoints, so that training can write these steps again and no file is lost."""
+        for step in steps if jax.process_index() == 0 else ():
+            (self.directory / str(step)).rename(self.directory / f'{step}.corrupted-{time.time_ns()}')
         if steps:
             self._manager.reload()
 
 
+def digest(tree: Any) -> str:
+    """Return the SHA-256 of the paths and bytes of all arrays of a tree."""
+    found = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        found.update(jax.tree_util.keystr(path).encode())
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
+
+
 @contextlib.contextmanager
-def _using_storage(problem, advice):
-    """Turns what the storage raises into a CheckpointError."""
+def _storage_errors(problem, hint):
+    """Convert errors of the storage to CheckpointError."""
     try:
         yield
-    except jax.errors.JaxRuntimeError:  # another process of the job is gone: this says nothing of the storage
+    except jax.errors.JaxRuntimeError:  # another process of a distributed run has died; the storage is not the cause
         raise
-    except Exception as error:  # Orbax and its storage raise anything from OSError to ValueError
-        raise CheckpointError(f'{problem} ({first_line(error)}); {advice}') from error
+    except Exception as error:  # Orbax and its storage raise many types, from OSError to ValueError
+        raise CheckpointError(f'{problem} ({first_line(error)}); {hint}') from error
 
 
-def _open_checkpoints(directory, keep):
-    """The manager of a folder. Where its notes on some checkpoint are damaged, which it can do without, they go."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
-    try:
-        return ocp.CheckpointManager(directory, options=options)
-    except OSError:
-        raise
-    except Exception:
-        for notes in directory.glob('*/_CHECKPOINT_METADATA'):
-            with contextlib.suppress(FileNotFoundError):  # another process of the job was quicker
-                notes.rename(notes.with_name(f'{notes.name}.damaged'))
-        return ocp.CheckpointManager(directory, options=options)
-
-
-def _checkpoint_seal(arrays, digest):
-    """Digest of the record itself: a damaged one must not pass for a checkpoint of another program."""
-    return hashlib.sha256(json.dumps([arrays, digest], sort_keys=True).encode()).hexdigest()
-
-
-def _checkpoint_shapes(tree):
+def _shapes(tree):
     """Path -> 'dtype[shape]' of every leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f'{np.dtype(leaf.dtype)}{list(leaf.shape)}' for path, leaf in leaves}
-
-
-def _checkpoint_digest(tree):
-    digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        digest.update(jax.tree_util.keystr(path).encode())
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()
-
-
-def _check_checkpoint_fit(found, expected, directory):
-    names = sorted(found.keys() | expected.keys())
-    differing = [n for n in names if found.get(n) != expected.get(n)]
-    if differing:
-        pairs = [(name, found.get(name, 'absent'), expected.get(name, 'absent')) for name in differing[:3]]
-        shown = '; '.join(f'{name}: {there} there, {here} here' for name, there, here in pairs)
-        raise CheckpointError(
-            f'the checkpoint in {directory} does not fit this program: {shown}'
-            f'{f" and {len(differing) - 3} more" if len(differing) > 3 else ""}; '
-            'use the version of protojax and the settings that wrote it, or another directory'
-        )

@@ -1,7 +1,7 @@
-"""Work on several devices: the one place that says `pmap`, and how values get onto the devices.
+"""Computation on several devices: the only module that uses `pmap`, and the placement of arrays.
 
-Every function that runs on devices sees the axis AXIS. One device is an axis of size one, so nothing else has to know
-how many there are.
+A function under `parallelize` runs on the axis AXIS. One device is an axis of size one, so callers need not distinguish
+between one device and many.
 """
 
 import functools
@@ -13,39 +13,33 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-AXIS = 'devices'
+AXIS = 'devices'  # name of the axis
 
 
 def parallelize(function: Callable, devices: Sequence[jax.Device], *, donate: bool = False) -> Callable:
-    """`function(state, *args)` on each device of AXIS, with the same values going in and coming out everywhere.
+    """Make `function(state, *args)` run on all devices, with replicated arguments and results.
 
-    The function finds its part of the work by `lax.axis_index(AXIS)` and reduces what it returns over AXIS. With
-    `donate` the buffers of `state` are reused for the result.
+    The devices form the axis AXIS, 'devices'. The function selects its share of the work by `lax.axis_index(AXIS)` and
+    must reduce its results over AXIS. With `donate`, the buffers of `state` are reused for the result.
     """
     mapped = pmapped(function, devices, donate=donate)
     if jax.process_count() == 1 and devices[0].platform == 'cpu':
-        # Only jit takes options for one program.
+        # Only jit accepts compiler options for a single program.
         mapped = jax.jit(mapped, compiler_options=cpu_compiler_options(), donate_argnums=(1,) if donate else ())
-    here = sum(device.process_index == jax.process_index() for device in devices)
-    places = np.arange(here)  # pmap wants one argument that differs between devices
-    return lambda state, *args: mapped(places, state, args)
+    local = sum(device.process_index == jax.process_index() for device in devices)
+    indices = np.arange(local)  # pmap requires one argument that differs between devices
+    return lambda state, *args: mapped(indices, state, args)
 
 
 def pmapped(function: Callable, devices: Sequence[jax.Device], *, donate: bool = False) -> Callable:
-    """`function` as a function of the devices' places, the state and a tuple of the other arguments."""
-    return jax.pmap(
-        lambda _, state, args: function(state, *args),
-        axis_name=AXIS,
-        in_axes=(0, None, None),
-        out_axes=None,
-        devices=devices,
-        donate_argnums=(1,) if donate else (),
-    )
+    """Wrap `function` in `jax.pmap`; the wrapper takes device indices, the state and a tuple of other arguments."""
+    options: Any = {'axis_name': AXIS, 'in_axes': (0, None, None), 'out_axes': None, 'devices': devices}
+    return jax.pmap(lambda _, state, args: function(state, *args), donate_argnums=(1,) if donate else (), **options)
 
 
 @functools.cache
 def cpu_compiler_options() -> dict[str, str]:
-    """Options for XLA, whose first choice of convolutions runs on one thread; empty where it has no such option."""
+    """Return XLA options that avoid its single-threaded convolutions, or none if this XLA does not know them."""
     options = {'xla_cpu_experimental_ynn_fusion_type': ''}
     try:
         jax.jit(lambda x: x, compiler_options=options)(0)
@@ -55,33 +49,41 @@ def cpu_compiler_options() -> dict[str, str]:
 
 
 def place(tree: Any, devices: Sequence[jax.Device]) -> Any:
-    """The arrays of a tree on every device, so that no later call moves them again."""
-    if jax.process_count() == 1:  # holds one copy less on the way than the general form
-        # An array that is on one of several devices would lend them its buffer, even with may_alias=False.
+    """Replicate the arrays of a tree on every device, so that later calls need not move them."""
+    if jax.process_count() == 1:  # needs one copy less than the general form
+        # device_put would share the buffer of an array that is already on one of the devices, despite may_alias=False.
         tree = jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else x, tree)
         return jax.device_put(tree, NamedSharding(Mesh(devices, (AXIS,)), PartitionSpec()), may_alias=False)
     return parallelize(lambda arrays: arrays, devices)(tree)
 
 
 def usable_devices(pieces: int) -> list[jax.Device]:
-    """As many devices as can share this many pieces of work evenly, the same number of each process."""
-    per_process = min(len(jax.local_devices(process_index=i)) for i in range(jax.process_count()))
+    """Return the most devices that can share `pieces` items evenly, the same number from each process."""
     processes = jax.process_count()
+    per_process = min(len(jax.local_devices(process_index=i)) for i in range(processes))
     share = max((n for n in range(1, per_process + 1) if pieces % (n * processes) == 0), default=None)
     if share is None:
-        raise ValueError(f'{pieces} images or episodes cannot be shared evenly by {processes} processes')
+        raise ValueError(f'cannot divide {pieces} images or episodes evenly among {processes} processes')
     return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:share]]
 
 
-def spread_over_devices(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
-    """Embed items, each device of AXIS its part of them, and collect the result: [N, ...] -> [N, D], statistics."""
-    share, left = divmod(items.shape[0], lax.axis_size(AXIS))
-    if left:
-        raise ValueError(f'{items.shape[0]} items cannot be shared evenly by {lax.axis_size(AXIS)} devices')
-    embeddings, statistics = encode(share_of_device(items, share))
+def current_axis() -> str | None:
+    """Return AXIS if several devices share the work; None on one device and under plain `jax.jit`."""
+    try:
+        return AXIS if lax.axis_size(AXIS) > 1 else None
+    except NameError:  # JAX's error for an unbound axis
+        return None
+
+
+def spread(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
+    """Embed items sharded across AXIS and gather the embeddings: [N, ...] -> [N, D], statistics."""
+    share, rest = divmod(items.shape[0], lax.axis_size(AXIS))
+    if rest:
+        raise ValueError(f'cannot divide {items.shape[0]} items evenly among {lax.axis_size(AXIS)} devices')
+    embeddings, statistics = encode(shard(items, share))
     return lax.all_gather(embeddings, AXIS, tiled=True), statistics
 
 
-def share_of_device(array: jax.Array, size: int) -> jax.Array:
-    """The part of that size which falls to this device of AXIS, of an array that all of them have: [N, ...]."""
+def shard(array: jax.Array, size: int) -> jax.Array:
+    """Return this device's shard of a replicated array: [N, ...] -> [size, ...]."""
     return lax.dynamic_slice_in_dim(array, lax.axis_index(AXIS) * size, size)

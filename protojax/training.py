@@ -1,10 +1,11 @@
 """One update of the parameters, on one device or on many.
 
 A loss is a function `loss(params, batch_stats, dataset, key, *, axis_name=None) -> (value, (batch_stats, metrics))`
-that draws its episode from the key. With an axis name it may spread the episode over the devices of that axis.
+that draws its episode from the key. If `axis_name` is given, it may shard the episode across the devices of that axis.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,22 +13,22 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from protojax.devices import AXIS, share_of_device
-from protojax.episodes import Dataset, GatheredEpisode
+from protojax import devices
+from protojax.episodes import Dataset, Gathered
 
-STEPS_AHEAD = 8  # dispatched before the host waits: enough to hide it, few enough to stop soon when asked
+STEPS_AHEAD = 8  # steps dispatched before the host waits: hides dispatch, but still stops soon after a signal
 
 
 class TrainState(NamedTuple):
-    """Everything that changes during training. The step also names the episode, so no random key is kept."""
+    """All values that change during training. The step also determines the episode, so no random key is stored."""
 
     step: jax.Array  # int32 [], updates so far
     params: Any
-    average: Any  # moving average of the params
+    average: Any  # exponential moving average of the params
     batch_stats: Any
     opt_state: Any
-    totals: dict  # sums of the metrics over the steps since the last report, float32 []
-    failed_at: jax.Array  # int32 [], the first step whose loss or update was not finite, or -1
+    totals: dict[str, jax.Array]  # sum of each metric since the last report, float32 []
+    failed_at: jax.Array  # int32 [], first step with a non-finite loss or update, or -1
 
 
 def create_state(
@@ -36,15 +37,15 @@ def create_state(
     optimizer: optax.GradientTransformation,
     metrics: Sequence[str] = ('loss', 'accuracy'),
 ) -> TrainState:
-    """The state before the first update."""
+    """Create the state before the first update."""
     totals = {name: jnp.float32(0) for name in metrics}
-    average = jax.tree.map(jnp.copy, params)  # buffers of its own, as the state is donated
+    average = jax.tree.map(jnp.copy, params)  # separate buffers, because the state may be donated
     return TrainState(jnp.int32(0), params, average, batch_stats, optimizer.init(params), totals, jnp.int32(-1))
 
 
 def train_step(
     state: TrainState,
-    dataset: Dataset | GatheredEpisode,
+    dataset: Dataset | Gathered,
     key: jax.Array,
     *,
     loss: Callable[..., Any],
@@ -53,55 +54,62 @@ def train_step(
     episodes: int = 1,
     average_decay: float = 0.0,
 ) -> TrainState:
-    """One update from the mean gradient of some episodes, inside `parallelize` -> TrainState.
+    """Update the parameters by the mean gradient of `episodes` episodes; call it under `jax.jit` or `parallelize`.
 
-    A single episode is spread over the devices; of several, each device takes its share of whole ones. Episodes are
-    numbered through the whole training, so the number of devices does not change which ones are seen. After every
-    `report_every` steps the totals are those of the steps since the last report. The average of the parameters forgets
-    by `average_decay`; with 0 it is the parameters. `dataset` may also be what `protojax.hosted` has drawn for
-    this step.
+    With `parallelize`, a single episode is sharded across the devices; several are divided among them. Episodes are
+    numbered consecutively, so the number of devices does not change which episodes are used.
+
+    Args:
+        state: State to update.
+        dataset: Data set on the device, or the items that `hosted.episodes` has gathered for this step.
+        key: Random key of the training; episode n is drawn with `fold_in(key, n)`.
+        loss: Loss function as described at the top of this module.
+        optimizer: Optax optimizer.
+        report_every: Steps after which the totals start again from zero.
+        episodes: Episodes per update.
+        average_decay: Decay of the moving average of the parameters; 0 disables averaging.
     """
-    devices = lax.axis_size(AXIS)
+    axis_name = devices.current_axis()
+    gradients = partial(jax.grad(loss, has_aux=True), state.params, state.batch_stats)
     if episodes == 1:
-        episode_key = jax.random.fold_in(key, state.step)
-        gradients, (batch_stats, metrics) = _training_gradients(loss, state, dataset, episode_key, axis_name=AXIS)
+        found: Any = gradients(dataset, jax.random.fold_in(key, state.step), axis_name=axis_name)
     else:
-        share, left = divmod(episodes, devices)
-        if left:
-            raise ValueError(f'{episodes} episodes cannot be shared evenly by {devices} devices')
-        numbers = state.step * episodes + lax.axis_index(AXIS) * share + jnp.arange(share)
-        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-        axis, mine = None, dataset
-        if isinstance(dataset, GatheredEpisode):
-            axis, mine = 0, jax.tree.map(lambda x: share_of_device(x, share), dataset)
-        per_episode = jax.vmap(lambda k, d: _training_gradients(loss, state, d, k), (0, axis))(keys, mine)
-        gradients, (batch_stats, metrics) = jax.tree.map(lambda x: x.mean(0), per_episode)
-    # pmap's sum over devices is its own transpose: each device holds the gradient of all devices' losses with respect
-    # to its own copy of the parameters, and the mean over devices is the gradient of the mean loss.
-    gradients, batch_stats, metrics = lax.pmean((gradients, batch_stats, metrics), AXIS)
-    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
-    decay = jnp.minimum(average_decay, (1 + state.step) / (10 + state.step))  # quick to leave the random start
-    kept = state.step % report_every != 0
-    finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(optax.tree.norm(updates))
-    failed_now = ~finite & (state.failed_at < 0)
-    return TrainState(
-        step=state.step + 1,
-        params=params,
-        average=jax.tree.map(
-            lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, params
-        ),
-        batch_stats=batch_stats,
-        opt_state=opt_state,
-        totals={name: (jnp.where(kept, t, 0) + metrics[name]).astype(t.dtype) for name, t in state.totals.items()},
-        failed_at=jnp.where(failed_now, state.step, state.failed_at),
-    )
+        found = _mean_over_episodes(gradients, dataset, key, state.step, episodes, axis_name)
+    if axis_name is not None:
+        # The sum over devices in pmap is its own transpose: each device holds the gradient of the summed losses with
+        # respect to its copy of the parameters, and the mean over devices is the gradient of the mean loss.
+        found = lax.pmean(found, axis_name)
+    return _updated(state, found, optimizer, report_every, average_decay)
 
 
 def train_steps(state: TrainState, dataset: Dataset, key: jax.Array, *, steps: int, **options) -> TrainState:
-    """Several updates in one dispatch. Slow on CPU, where XLA compiles convolution gradients in a loop badly."""
+    """Run several updates in one dispatch. Slow on CPUs, where XLA compiles convolution gradients in loops badly."""
     return lax.scan(lambda s, _: (train_step(s, dataset, key, **options), None), state, length=steps)[0]
 
 
-def _training_gradients(loss, state, dataset, key, **options):
-    return jax.grad(loss, has_aux=True)(state.params, state.batch_stats, dataset, key, **options)
+def _mean_over_episodes(gradients, dataset, key, step, episodes, axis_name):
+    """Compute means of gradients, batch_stats and metrics over this device's share of the episodes."""
+    number, index = (1, 0) if axis_name is None else (lax.axis_size(axis_name), lax.axis_index(axis_name))
+    share, rest = divmod(episodes, number)
+    if rest:
+        raise ValueError(f'cannot divide {episodes} episodes evenly among {number} devices')
+    keys = jax.vmap(partial(jax.random.fold_in, key))(step * episodes + index * share + jnp.arange(share))
+    if not isinstance(dataset, Gathered):
+        per_episode = jax.vmap(lambda k: gradients(dataset, k))(keys)
+    else:
+        own = dataset if axis_name is None else jax.tree.map(lambda x: devices.shard(x, share), dataset)
+        per_episode = jax.vmap(gradients)(own, keys)
+    return jax.tree.map(lambda x: x.mean(0), per_episode)
+
+
+def _updated(state, found, optimizer, report_every, average_decay):
+    gradients, (batch_stats, metrics) = found
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    decay = jnp.minimum(average_decay, (1 + state.step) / (10 + state.step))  # EMA warm-up
+    average = jax.tree.map(lambda old, new: (decay * old + (1 - decay) * new).astype(new.dtype), state.average, params)
+    keep = state.step % report_every != 0
+    totals = {name: (jnp.where(keep, t, 0) + metrics[name]).astype(t.dtype) for name, t in state.totals.items()}
+    finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(optax.tree.norm(updates))
+    failed_at = jnp.where(~finite & (state.failed_at < 0), state.step, state.failed_at)
+    return TrainState(state.step + 1, params, average, batch_stats, opt_state, totals, failed_at)

@@ -1,67 +1,109 @@
-"""Any folder of images as a data set: a folder for each class, below train/, val/ and test/ or directly.
+"""Any images as a data set: a folder with one subfolder per class, or an image classification set of TFDS.
 
-Without those three the classes themselves are divided by chance, as few-shot learning is tested on classes that were
-never seen. Images are read anew at each start.
+Few-shot learning is tested on unseen classes, so train, validation and test consist of different classes: those below
+the folders train/, val/ and test/, those listed in a file, or classes drawn at random. Images are read again at each
+start.
 """
 
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
-from protojax.datasets import Data, Split
-from protojax.datasets.sources import SPLIT_NAMES, announce
+from protojax import images
+from protojax.datasets import Splits, catalog, readers, sources
+from protojax.datasets.sources import SPLIT_NAMES
+from protojax.episodes import Dataset
 from protojax.errors import DataError, printable
-from protojax.images import FoundImages, ImageForm, are_drawings, find_images, read_images
+from protojax.images import ImageForm
 
 KINDS = ('auto', 'drawings', 'photos')
-SIZES = {'drawings': (28, 28, 1), 'photos': (84, 84, 3)}  # as in the paper
-AT_ONCE = 1024  # files
-LEAST = 2  # classes of a split, where there are enough
-MOST_PADDING = 1 << 31  # bytes
+SIZES = {'drawings': (28, 28, 1), 'photos': (84, 84, 3)}  # height, width, channels, as in the paper
+FRACTIONS = (0.64, 0.16, 0.2)  # of the classes in train, validation and test, as in miniImageNet
+SPLIT = ','.join(map(str, FRACTIONS))
+TFDS = 'tfds:'  # prefix of a source that is the name of a data set
+LEAST = 2  # minimum number of classes in a split
 
-Classes = dict[str, list[pathlib.Path]]  # files by class
+Classes = dict[str, list]  # images by class: paths or other keys
 
 
-def load_folder(
+class Found(NamedTuple):
+    """The images of a source."""
+
+    title: str
+    splits: dict[str, Classes]  # train, validation and test
+    read: Callable[[Any], bytes]  # bytes of an image
+
+
+def load(
     source: str | os.PathLike,
     *,
     form: ImageForm | None = None,
     kind: str = 'auto',
     image_size: int = 0,
     ink: str = 'auto',
-    split: Sequence[float] = (0.64, 0.16, 0.2),
-    seed: int = 0,
-) -> Data:
-    """The images of a folder in memory, uint8 [classes, images, height, width, channels].
+    **options: Any,
+) -> Splits:
+    """Load images, items uint8 [classes, images, height, width, channels].
 
-    form: what images are to be made; else `kind` says whether they are 'drawings', of one channel, or 'photos', in
-    colour ('auto' finds out), and `image_size` their side in pixels.
-    split: shares of the classes in train, validation and test, where the folder does not tell; `seed` draws them.
+    Args:
+        form: image spec; without it, `kind` ('drawings', 'photos' or 'auto') and `image_size` in pixels decide.
+        ink: 'dark' on light, 'light' on dark, or 'auto'.
+        options: further arguments of `find`.
     """
-    source = pathlib.Path(source).expanduser()
-    splits = find_folder_splits(source, split, seed)
-    form = form or _folder_form([path for own in splits['train'].values() for path in own], kind, image_size)
-    counts = ', '.join(f'{name} {len(classes)}' for name, classes in splits.items())
-    height, width, channels = form.item_shape
-    announce(f'{source}: classes {counts}; {"drawings" if channels == 1 else "colour images"} of {width}x{height}')
-    found = {name: _read_folder(own, form, ink) for name, own in splits.items()}
-    return Data(_folder_title(source, splits), False, **found)
+    found = find(source, **options)
+    form = form or _spec(found, kind, image_size)
+    logging.info('%s: reading images as %dx%dx%d', found.title, *form.item_shape)
+    return Splits(found.title, False, **{name: _read(own, found, form, ink) for name, own in found.splits.items()})
 
 
-def find_folder_splits(source: pathlib.Path, shares: Sequence[float], seed: int) -> dict[str, Classes]:
-    """The files of train, validation and test."""
+def find(
+    source: str | os.PathLike,
+    *,
+    split: str | os.PathLike = SPLIT,
+    seed: int = 0,
+    data_dir: str | None = None,
+    image_key: str = '',
+    label_key: str = '',
+) -> Found:
+    """Find the images of a source, and divide its classes.
+
+    Args:
+        source: folder, or 'tfds:NAME'.
+        split: three fractions of the classes for train, validation and test, drawn by `seed`; or a text file with the
+            lines [train], [val] and [test], each followed by the names of its classes, one per line.
+        data_dir, image_key, label_key: see `catalog.find`.
+    """
+    if str(source).startswith(TFDS):
+        name, classes, read = catalog.find(str(source)[len(TFDS) :], data_dir, image_key, label_key)
+        splits, mark = {'': classes}, str
+    else:
+        folder = pathlib.Path(source).expanduser()
+        name, splits, read, mark = folder.resolve().name, _in_folder(folder), images.contents, _mark
+    splits = _divide(splits, split, seed)
+    digest = hashlib.sha256()  # changes with the classes and their files
+    for part, classes in splits.items():
+        for label, own in classes.items():
+            digest.update(os.fsencode(''.join([f'{part} {label}\n', *(f'{mark(image)}\n' for image in own)])))
+    count = sum(len(own) for classes in splits.values() for own in classes.values())
+    return Found(f'{printable(name)} ({count} images, {digest.hexdigest()[:8]})', splits, read)
+
+
+def _mark(path: pathlib.Path) -> str:
+    return f'{path.name} {path.stat().st_size}'
+
+
+def _in_folder(source: pathlib.Path) -> dict[str, Classes]:
+    """Return files by split and class; the split is '' if no folder names it."""
     if not source.is_dir():
-        raise DataError(f'`source={source}` is no folder; give one with a folder of images for each class')
-    return _divide_folder(_folder_files_by_split(find_images(source), source), shares, seed)
-
-
-def _folder_files_by_split(found: FoundImages, source: pathlib.Path) -> dict[str, Classes]:
-    """Files by split and class; the split is '' where no folder names it."""
-    if found.empty:
-        raise DataError(f'{source / found.empty[0]} has no PNG, JPEG or WebP images; put some there or remove it')
+        raise DataError(f'`source={source}` is not a folder; choose one with one subfolder of images per class')
+    found = images.find_images(source)
+    if found.empty or not found.paths:
+        raise DataError(f'{source.joinpath(*found.empty[:1])} does not contain images; remove it or add some')
     tops = {name.split('/')[0] for name in found.classes if name}
     divided = {'train', 'test'} <= tops <= set(SPLIT_NAMES)
     splits = {}
@@ -69,90 +111,90 @@ def _folder_files_by_split(found: FoundImages, source: pathlib.Path) -> dict[str
         top, _, rest = name.partition('/')
         split, name = (SPLIT_NAMES[top], rest) if divided and top else ('', name)
         if not name:
-            raise DataError(f'{path} is in no class; put each image into the folder of its class')
+            raise DataError(f'{path} is not in a class; put each image into the subfolder of its class')
         splits.setdefault(split, {}).setdefault(name, []).append(path)
-    if not splits:
-        raise DataError(f'{source} has no PNG, JPEG or WebP images; give a folder with a folder for each class')
-    owner = {}
-    for split, classes in splits.items():
-        for name in classes:
-            if owner.setdefault(name, split) != split:
-                raise DataError(f'class {name!r} of {source} is in both {owner[name]} and {split}; remove one')
     return splits
 
 
-def _divide_folder(splits: Mapping[str, Classes], shares: Sequence[float], seed: int) -> dict[str, Classes]:
-    """Train, validation and test classes: as given, or drawn. Validation classes are taken from train if need be."""
-    if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-        raise DataError(f'`split={",".join(map(str, shares))}` must be three shares above 0 that add up to 1')
+def _divide(splits: dict[str, Classes], split: str | os.PathLike, seed: int) -> dict[str, Classes]:
+    """Return train, validation and test classes: as given, listed or drawn. Without validation, train is divided."""
+    try:
+        fractions = [float(part) for part in str(split).split(',')]
+    except ValueError:
+        splits, fractions = _listed(pathlib.Path(split).expanduser(), _together(splits)), FRACTIONS
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise DataError(f'`split={split}` must be three numbers above 0 with a sum of 1, or a file')
+    unseen = {name for part, classes in splits.items() if part in ('validation', 'test') for name in classes}
+    if unseen and unseen <= splits['train'].keys():
+        logging.warning('train and test have the same classes: their images are merged and the classes are split anew')
+        splits = {'': _together(splits)}
     if '' in splits:
-        return _draw_folder_splits(splits[''], dict(zip(('train', 'validation', 'test'), shares, strict=True)), seed)
-    if 'validation' in splits:
-        return {name: splits[name] for name in ('train', 'validation', 'test')}
-    known = shares[0] + shares[1]
-    parts = {'train': shares[0] / known, 'validation': shares[1] / known}
-    return {**_draw_folder_splits(splits['train'], parts, seed), 'test': splits['test']}
+        return _draw(splits[''], dict(zip(('train', 'validation', 'test'), fractions, strict=True)), seed)
+    sources.check_disjoint(splits, 'few-shot learning is tested on unseen classes')
+    if 'validation' not in splits:
+        known = {'train': fractions[0], 'validation': fractions[1]}
+        splits |= _draw(splits['train'], {part: own / sum(known.values()) for part, own in known.items()}, seed)
+    return {part: splits[part] for part in ('train', 'validation', 'test')}
 
 
-def _draw_folder_splits(classes: Classes, shares: Mapping[str, float], seed: int) -> dict[str, Classes]:
-    """Classes divided by chance, the same way for the same names and seed."""
-    if len(classes) < LEAST * len(shares):
-        raise DataError(
-            f'{len(classes)} classes are too few to be divided into {", ".join(shares)}; {LEAST * len(shares)} '
-            'are the least. To tell few classes apart, classify with trained weights instead'
-        )
+def _together(splits: Mapping[str, Classes]) -> Classes:
+    """Put the images of each class together."""
+    names = dict.fromkeys(name for classes in splits.values() for name in classes)
+    return {name: [image for classes in splits.values() for image in classes.get(name, ())] for name in names}
+
+
+def _listed(path: pathlib.Path, classes: Classes) -> dict[str, Classes]:
+    """Split classes by the names in a file."""
+    if not path.is_file():
+        raise DataError(f'`split={path}` is neither three fractions nor a file')
+    splits, left, split = {}, dict(classes), ''
+    for line in readers.lines(path):
+        if line[0] + line[-1] == '[]' and line[1:-1] in SPLIT_NAMES:
+            split = SPLIT_NAMES[line[1:-1]]
+        elif split and line in left:
+            splits.setdefault(split, {})[line] = left.pop(line)
+        else:
+            problem = 'is listed twice' if line in classes else f'is not one of the {len(classes)} classes'
+            raise DataError(f'{path}: {line!r} {problem if split else "does not follow [train], [val] or [test]"}')
+    if not {'train', 'test'} <= splits.keys():
+        raise DataError(f'{path} must list classes below [train] and [test]')
+    if left:
+        logging.warning('%s does not list %d classes, which are left out (first: %s)', path, len(left), min(left))
+    return splits
+
+
+def _draw(classes: Classes, fractions: Mapping[str, float], seed: int) -> dict[str, Classes]:
+    """Divide classes at random, identically for the same names and seed."""
+    if len(classes) < LEAST * len(fractions):
+        needed, hint = LEAST * len(fractions), 'to distinguish few classes, classify with trained weights'
+        raise DataError(f'{", ".join(fractions)} need at least {needed} classes, got {len(classes)}; {hint}')
     names = sorted(classes)
     order = np.random.default_rng(seed).permutation(len(names))
-    # As near to the shares as whole numbers come, with the fewest classes that make sense in each part.
-    sizes = {part: max(LEAST, round(share * len(names))) for part, share in shares.items()}
+    sizes = {part: max(LEAST, round(fraction * len(names))) for part, fraction in fractions.items()}
     largest = max(sizes, key=sizes.get)
     sizes[largest] += len(names) - sum(sizes.values())
-    ends = np.cumsum(list(sizes.values()))
-    parts = np.split(order, ends[:-1])
+    parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
     return {part: {names[k]: classes[names[k]] for k in sorted(own)} for part, own in zip(sizes, parts, strict=True)}
 
 
-def _folder_form(paths: Sequence[pathlib.Path], kind: str, image_size: int) -> ImageForm:
-    """What images are made of the files."""
-    if kind not in KINDS:
-        raise DataError(f'`kind={kind}` is unknown; choose {", ".join(KINDS)}')
+def _spec(found: Found, kind: str, image_size: int) -> ImageForm:
+    """Return the image spec of a kind; 'auto' looks at some of the training images."""
     if kind == 'auto':
-        kind = 'drawings' if are_drawings(paths) else 'photos'
+        paths = [path for own in found.splits['train'].values() for path in own]
+        kind = 'drawings' if images.are_drawings(paths, read=found.read) else 'photos'
     height, width, channels = SIZES[kind]
     return ImageForm((image_size or height, image_size or width, channels))
 
 
-def _read_folder(classes: Classes, form: ImageForm, ink: str) -> Split:
-    """The images of classes; a file that cannot be read is named and left out."""
-    most = max(map(len, classes.values()))
-    size, images = int(np.prod(form.item_shape)), sum(map(len, classes.values()))
-    if most * len(classes) * size > max(MOST_PADDING, 4 * images * size):
-        large = max(classes, key=lambda name: len(classes[name]))
-        raise DataError(f'class {large!r} has {most} images, far more than the others; leave some of them out')
-    items = np.zeros((len(classes), most, *form.item_shape), np.uint8)
-    counts = np.zeros(len(classes), np.int32)
-    files = [(number, path) for number, own in enumerate(classes.values()) for path in own]
-    for start in range(0, len(files), AT_ONCE):
-        part = files[start : start + AT_ONCE]
-        for (number, _), image in zip(part, read_images([path for _, path in part], form, ink=ink), strict=True):
-            if isinstance(image, DataError):
-                announce(f'warning: {image}; it is left out')
-            else:
-                items[number, counts[number]] = image
-                counts[number] += 1
-    for name, count in zip(classes, counts, strict=True):
-        if not count:
-            raise DataError(f'no image of class {name!r} can be read; put others there')
-    return Split(items, counts, tuple(classes))
-
-
-def _folder_title(source: pathlib.Path, splits: Mapping[str, Classes]) -> str:
-    """A name that is another one if the classes or their files are."""
-    digest = hashlib.sha256()
-    for split, classes in splits.items():
-        for name, paths in classes.items():
-            digest.update(os.fsencode(f'{split} {name}\n'))
-            for path in paths:
-                digest.update(os.fsencode(f'{path.name} {path.stat().st_size}\n'))
-    images = sum(len(own) for classes in splits.values() for own in classes.values())
-    return f'{printable(source.resolve().name)} ({images} images, {digest.hexdigest()[:8]})'
+def _read(classes: Classes, found: Found, form: ImageForm, ink: str) -> Dataset:
+    """Read the images of classes; a file that cannot be read is logged and skipped."""
+    items = {}
+    for name, own in classes.items():
+        loaded = images.read_images(own, form, ink=ink, read=found.read)
+        good = [image for image in loaded if isinstance(image, np.ndarray)]
+        for error in (image for image in loaded if isinstance(image, DataError)):
+            logging.warning('%s; skipping it', error)
+        if not good:
+            raise DataError(f'no image of class {name!r} can be read; replace them')
+        items[name] = np.stack(good)
+    return Dataset.from_classes(items)

@@ -1,60 +1,40 @@
-"""Omniglot: 1,623 characters of 50 alphabets, 20 drawings of each (Lake et al. 2015), as 28x28 grey images."""
+"""Omniglot: 1,623 characters of 50 alphabets, 20 drawings each (Lake et al. 2015), as 28x28 greyscale images."""
 
 import functools
 import os
 import pathlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow_datasets as tfds
+from absl import logging
 from PIL import Image
 
-from protojax.datasets import Data, Split
-from protojax.datasets.formats.pictures import read_picture
-from protojax.datasets.preparing import PreparedBuilder, load_prepared, prepared_or_synthetic
-from protojax.datasets.sources import announce
-from protojax.datasets.sources.downloads import RemoteFile, download
-from protojax.datasets.sources.files import Files, open_files
+from protojax import images
+from protojax.datasets import Splits, prepared, sources
 from protojax.datasets.synthetic.handwriting import handwriting
+from protojax.episodes import Dataset
 from protojax.errors import DataError
 
-# Characters of each alphabet, background set first.
-ALPHABETS = {
-    'Alphabet_of_the_Magi': 20, 'Anglo-Saxon_Futhorc': 29, 'Arcadian': 26, 'Armenian': 41, 'Asomtavruli_(Georgian)': 40,
-    'Balinese': 24, 'Bengali': 46, 'Blackfoot_(Canadian_Aboriginal_Syllabics)': 14, 'Braille': 26,
-    'Burmese_(Myanmar)': 34, 'Cyrillic': 33, 'Early_Aramaic': 22, 'Futurama': 26, 'Grantha': 43, 'Greek': 24,
-    'Gujarati': 48, 'Hebrew': 22, 'Inuktitut_(Canadian_Aboriginal_Syllabics)': 16, 'Japanese_(hiragana)': 52,
-    'Japanese_(katakana)': 47, 'Korean': 40, 'Latin': 26, 'Malay_(Jawi_-_Arabic)': 40, 'Mkhedruli_(Georgian)': 41,
-    'N_Ko': 33, 'Ojibwe_(Canadian_Aboriginal_Syllabics)': 14, 'Sanskrit': 42, 'Syriac_(Estrangelo)': 23, 'Tagalog': 17,
-    'Tifinagh': 55, 'Angelic': 20, 'Atemayar_Qelisayer': 26, 'Atlantean': 26, 'Aurek-Besh': 26, 'Avesta': 26,
-    'Ge_ez': 26, 'Glagolitic': 45, 'Gurmukhi': 45, 'Kannada': 41, 'Keble': 26, 'Malayalam': 47, 'Manipuri': 40,
-    'Mongolian': 30, 'Old_Church_Slavonic_(Cyrillic)': 45, 'Oriya': 46, 'Sylheti': 28, 'Syriac_(Serto)': 23,
-    'Tengwar': 25, 'Tibetan': 42, 'ULOG': 26,
-}  # fmt: skip
 VALIDATION = ('Armenian', 'Bengali', 'Early_Aramaic', 'Hebrew', 'Mkhedruli_(Georgian)')
 TEST = ('Kannada', 'Keble', 'Malayalam', 'Manipuri', 'Mongolian', 'Old_Church_Slavonic_(Cyrillic)', 'Oriya', 'Sylheti',
         'Syriac_(Serto)', 'Tengwar', 'Tibetan', 'ULOG')  # fmt: skip
 TEST_CHARACTERS = tuple(f'Gurmukhi/character{n}' for n in (42, 43, 44, 45))
-SPLITS = ('train', 'validation', 'test')
-DRAWINGS = 20
+CHARACTERS = {'train': 1028, 'validation': 172, 'test': 423}
+DRAWINGS = 20  # of each
 
-HALVES = ('images_background', 'images_evaluation')
 ADDRESS = 'https://github.com/brendenlake/omniglot/raw/master/python/'
-REMOTES = tuple(
-    RemoteFile(f'{ADDRESS}{half}.zip', size, sha256)
-    for half, size, sha256 in (
-        (HALVES[0], 9464212, 'ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640'),
-        (HALVES[1], 6462886, '1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee'),
-    )
-)
-LONGEST = 1 << 16  # bytes of a drawing's file; they have about 500
+SHA256 = {
+    'images_background': 'ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640',
+    'images_evaluation': '1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee',
+}
+HALVES = tuple(SHA256)
+REMOTES = tuple(sources.Remote(f'{ADDRESS}{half}.zip', digest) for half, digest in SHA256.items())
 FILTERS = {'antialias': Image.Resampling.BOX, 'nearest': Image.Resampling.NEAREST}
-CHARACTER = re.compile(r'[^/]+/character\d\d', re.IGNORECASE)
+FEATURES = {'items': tfds.features.Tensor(shape=(None, 28, 28, 1), dtype=np.uint8)}
 
 
-def load_omniglot(
+def load(
     *,
     data: str = 'auto',
     source: str | os.PathLike | None = None,
@@ -62,130 +42,72 @@ def load_omniglot(
     resize: str = 'antialias',
     rotations: bool = True,
     seed: int = 0,
-) -> Data:
-    """Omniglot in memory, items uint8 [classes, 20, 28, 28, 1] with ink = 255.
+) -> Splits:
+    """Load Omniglot, items uint8 [classes, 20, 28, 28, 1] with foreground = 255.
 
-    data: 'real', 'synthetic' (drawn from `seed`) or 'auto', which is synthetic where real data cannot be had.
-    rotations: every character turned by 0, 90, 180 and 270 degrees is four classes.
+    Args:
+        data: 'real', 'synthetic' (drawn from `seed`) or 'auto', which is synthetic if real data are unavailable.
+        source: folder with both halves as folders or zips, one of the halves, or one archive of everything.
+        data_dir: folder of the prepared data.
+        resize: filter for 105x105 -> 28x28, 'antialias' or 'nearest'.
+        rotations: make four classes of every character, rotated by 0, 90, 180 and 270 degrees.
     """
     if resize not in FILTERS:
-        raise DataError(f'`resize={resize}` is unknown; choose {" or ".join(FILTERS)}')
-    load_real = functools.partial(_real_omniglot, source, data_dir, resize)
-    found = prepared_or_synthetic(data, real=load_real, synthetic=functools.partial(handwriting, seed))
-    return found._replace(**{name: rotated_characters(getattr(found, name)) for name in SPLITS}) if rotations else found
+        raise DataError(f'unknown `resize={resize}`; choose {" or ".join(FILTERS)}')
+    folder, read = f'omniglot_characters/{resize}/2.0.0', functools.partial(records, resize=resize)
+    plan = prepared.Plan('Omniglot', folder, FEATURES, halves, read, REMOTES)
+    synthetic = functools.partial(handwriting, seed)
+    found = prepared.load(plan, data=data, source=source, data_dir=data_dir, synthetic=synthetic)
+    return found.map(rotated) if rotations else found
 
 
-def _real_omniglot(source, data_dir, resize: str) -> Data:
-    """Omniglot as prepared, or prepared now from source or the network."""
-    splits = load_prepared(
-        functools.partial(OmniglotCharacters, config=resize),
-        source=_find_omniglot_halves(pathlib.Path(source).expanduser()) if source else None,
-        data_dir=data_dir,
-        fetch=lambda root: [download(remote, root / 'downloads' / 'omniglot') for remote in REMOTES],
-    )
-    splits = {name: split._replace(items=split.items[..., None]) for name, split in splits.items()}
-    return Data('Omniglot', False, **splits)
-
-
-def rotated_characters(split: Split) -> Split:
-    """Each class four times, turned counter-clockwise: [L, I, H, W, C] -> [4 L, I, H, W, C]."""
-    turned = np.stack([np.rot90(split.items, turns, (2, 3)) for turns in range(4)], 1)
+def rotated(split: Dataset) -> Dataset:
+    """Rotate each class counter-clockwise into four classes: [L, I, H, W, C] -> [4 L, I, H, W, C]."""
+    items = np.stack([np.rot90(split.items, turns, (2, 3)) for turns in range(4)], 1)
     names = tuple(f'{name}/rot{90 * turns:03}' for name in split.names for turns in range(4))
-    return Split(turned.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names)
+    return Dataset(items.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names=names)
 
 
-class _OmniglotCharacter(NamedTuple):
-    """Where the drawings of a character are."""
-
-    path: pathlib.Path  # a folder or an archive
-    files: list[str]
-
-
-class OmniglotCharacters(PreparedBuilder):
-    """One record per character, unlike TFDS's own omniglot with one per drawing."""
-
-    VERSION = tfds.core.Version('1.0.0')
-    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name) for name in FILTERS]
-    FEATURES = {'items': tfds.features.Tensor(shape=(None, 28, 28), dtype=np.uint8)}
-    alphabets = ALPHABETS
-
-    def _split_generators(self, dl_manager):
-        found = _omniglot_inventory(self.source)
-        _check_omniglot_completeness(found, self.alphabets, self.source)
-        splits = {split: {} for split in SPLITS}
-        for name in expected_characters(self.alphabets):
-            splits[split_of_character(name)][name] = found[name]
-        return {split: self._generate_examples(characters) for split, characters in splits.items()}
-
-    def _generate_examples(self, characters: Mapping[str, _OmniglotCharacter]) -> Iterator[tuple[str, dict]]:
-        for path in self.source:
-            with open_files(path) as files:
-                for name, character in characters.items():
-                    if character.path == path:
-                        drawings = [_shrink_drawing(files, file, self.builder_config.name) for file in character.files]
-                        yield name, {'name': name, 'items': np.stack(drawings)}
-
-
-def _shrink_drawing(files: Files, name: str, resize: str) -> np.ndarray:
-    """A drawing, 105x105 with ink = 0 in its file -> uint8 [28, 28] with ink = 255."""
-    contents = files.contents(name, LONGEST)
-    drawing = read_picture(contents, files.path / name, size=(105, 105), mode='L', formats=('PNG',))
-    return 255 - np.asarray(drawing.resize((28, 28), FILTERS[resize]))
-
-
-def expected_characters(alphabets: Mapping[str, int]) -> list[str]:
-    """Names of all characters: 'Korean/character03'."""
-    return [f'{alphabet}/character{n:02}' for alphabet, count in alphabets.items() for n in range(1, count + 1)]
-
-
-def split_of_character(character: str) -> str:
-    """The official split, which goes by alphabets but for four characters of Gurmukhi."""
-    alphabet = character.split('/')[0]
-    if alphabet in TEST or character in TEST_CHARACTERS:
-        return 'test'
-    return 'validation' if alphabet in VALIDATION else 'train'
-
-
-def _find_omniglot_halves(source: pathlib.Path) -> list[pathlib.Path]:
-    """The two halves, folders or archives: in the folder `source`, beside the one that it names, or in one archive."""
-    if not os.path.exists(source):
-        raise DataError(f'`source={source}` does not exist')
+def halves(source: pathlib.Path) -> list[pathlib.Path]:
+    """Find the two halves, folders or zips: in the folder `source`, beside the one that it names, or in one archive."""
     if source.is_file() and not source.name.startswith(HALVES):
         return [source]
     place = source if source.is_dir() and source.name not in HALVES else source.parent
     places = [[path for path in (place / f'{half}.zip', place / half) if path.exists()] for half in HALVES]
     for half, paths in zip(HALVES, places, strict=True):
         if not paths:
-            raise DataError(f'`source={source}` has no {half}, as a folder or as {half}.zip; put both halves there')
+            raise DataError(f'`source={source}` does not contain {half} or {half}.zip; put both halves there')
     return [source if source in paths else paths[0] for paths in places]
 
 
-def _omniglot_inventory(paths: Sequence[pathlib.Path]) -> dict[str, _OmniglotCharacter]:
-    """The characters below paths by name; all else, such as notes and hidden files, is passed over."""
-    found = {}
-    for path in paths:
-        with open_files(path) as files:
-            for file in files.names:
-                name = '/'.join(file.split('/')[-3:-1])
-                if CHARACTER.fullmatch(name) and file.lower().endswith('.png'):
-                    character = found.setdefault(name, _OmniglotCharacter(path, []))
-                    if character.path == path:  # not a copy in another archive
-                        character.files.append(file)
-    return found
+def records(folders: list[pathlib.Path], *, resize: str) -> dict[str, Iterator[dict]]:
+    """Make one record per character of each split."""
+    drawings: dict[str, dict[str, pathlib.Path]] = {}  # character -> file name -> file
+    for file in sources.files(folders, '.png'):
+        drawings.setdefault('/'.join(file.parts[-3:-1]), {}).setdefault(file.name, file)
+    splits = {split: [name for name in drawings if split_of(name) == split] for split in CHARACTERS}
+    for split, names in splits.items():
+        if len(names) != CHARACTERS[split]:
+            where, expected = ' and '.join(map(str, folders)), f'{CHARACTERS[split]} characters in {split}'
+            raise DataError(f'{where}: expected {expected}, got {len(names)}; use the complete data set')
+    if missing := sum(max(0, DRAWINGS - len(own)) for own in drawings.values()):
+        logging.warning('Omniglot: %d drawings are missing', missing)
+
+    def record(name):
+        return {'name': name, 'items': np.stack([drawing(file, resize) for file in drawings[name].values()])}
+
+    return {split: map(record, names) for split, names in splits.items()}
 
 
-def _check_omniglot_completeness(
-    found: Mapping[str, _OmniglotCharacter], alphabets: Mapping[str, int], paths: Sequence[pathlib.Path]
-) -> None:
-    """DataError if a character is missing; a line if drawings are."""
-    missing = [name for name in expected_characters(alphabets) if name not in found]
-    if missing:
-        wholly = [alphabet for alphabet in alphabets if not any(name.startswith(f'{alphabet}/') for name in found)]
-        names = [f'all of {a}' for a in wholly] + [name for name in missing if name.split('/')[0] not in wholly]
-        few = ', '.join(names[:4] + ['...'] * (len(names) > 4))
-        where = ' and '.join(map(str, paths))
-        raise DataError(f'{where} lack {len(missing)} characters ({few}); get the whole data set')
-    lacking = [name for name in expected_characters(alphabets) if len(found[name].files) < DRAWINGS]
-    if lacking:
-        drawings = sum(DRAWINGS - len(found[name].files) for name in lacking)
-        announce(f'{drawings} drawings are missing, of {len(lacking)} characters ({lacking[0]} the first)')
+def drawing(file: pathlib.Path, resize: str) -> np.ndarray:
+    """Read a drawing, 105x105 with foreground = 0 in its file -> uint8 [28, 28, 1] with foreground = 255."""
+    picture = images.read_exactly(file, size=(105, 105), mode='L')
+    return 255 - np.asarray(picture.resize((28, 28), FILTERS[resize]))[..., None]
+
+
+def split_of(character: str) -> str:
+    """Return the official split, which is by alphabet except for four characters of Gurmukhi."""
+    alphabet = character.split('/')[0]
+    if alphabet in TEST or character in TEST_CHARACTERS:
+        return 'test'
+    return 'validation' if alphabet in VALIDATION else 'train'

@@ -1,15 +1,15 @@
 """The convolution block of the paper's encoder as pure functions.
 
-A block is a 3x3 convolution, batch normalisation, ReLU and 2x2 max-pooling. The textbook order computes four times more
-than it must, so both functions below reorder it without changing the function:
+A block is a 3x3 convolution, batch normalisation, ReLU and 2x2 max-pooling. The textbook order computes four times as
+many normalised values as needed, so `apply` reorders the steps without changing the result:
 
-- Pooling comes before the affine part of the normalisation. An increasing function commutes with the maximum; where the
-  scale is negative it would decrease, so its sign is folded into the convolution kernel first.
-- Pooling is a maximum over a reshaped array. The gradient of `reduce_window` is very slow on CPU, and ties, which this
-  form shares between the winners, only matter at zero, where the ReLU stops the gradient.
-- Mean and variance come from one pass: the mean of y and of y * y.
+- Pooling precedes the affine part of the normalisation. An increasing function commutes with the maximum; if the scale
+  is negative, its sign is folded into the convolution kernel first.
+- Pooling is a maximum over a reshaped array. The gradient of `reduce_window` is very slow on CPUs. This form divides
+  the gradient of ties among the winners, which only matters at zero, where the ReLU has no gradient.
+- Mean and variance are computed in one pass, from the means of y and y * y.
 - With few input channels (the first block), the moments of the convolution follow from the mean and second moment of
-  the 3x3 patches, so scale and shift are folded into the kernel before the convolution runs.
+  the 3x3 patches, so scale and shift are folded into the kernel before the convolution.
 
 Axis letters: N images, H height, W width, C input channels, F filters.
 """
@@ -22,18 +22,18 @@ import jax.numpy as jnp
 from jax import lax
 
 EPSILON = 1e-5  # as in the official code
-MOMENTUM = 0.9  # of the running statistics' old value, as in the official code
+MOMENTUM = 0.9  # weight of the old running statistics, as in the official code
 
 
-class BlockStatistics(NamedTuple):
-    """Mean and variance of the convolution's output over a batch, per filter."""
+class Statistics(NamedTuple):
+    """Mean and variance of the output of the convolution over a batch."""
 
     mean: jax.Array  # [F]
     var: jax.Array  # [F]
 
 
-class BlockSteps(NamedTuple):
-    """The steps of a block that have more than one implementation; PLAIN holds those of this module."""
+class Steps(NamedTuple):
+    """Steps of a block with several implementations; PLAIN contains those of this module."""
 
     patch_moments: Callable  # x -> mean [9 C] and second moment [9 C, 9 C] of its 3x3 patches
     convolve_and_pool: Callable  # x, kernel -> pooled, mean [F] and mean square [F] before the pooling
@@ -41,23 +41,28 @@ class BlockSteps(NamedTuple):
     convolve_pool_relu: Callable  # x, kernel, bias [F] -> activations
 
 
-def batch_block(
+def apply(
     x: jax.Array,
     kernel: jax.Array,
     scale: jax.Array,
     bias: jax.Array,
+    statistics: Statistics | None = None,
     *,
     axis_name: str | None = None,
-    steps: BlockSteps | None = None,
-) -> tuple[jax.Array, BlockStatistics]:
-    """Block normalised by its own batch: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], BlockStatistics.
+    steps: Steps | None = None,
+) -> tuple[jax.Array, Statistics]:
+    """Apply a block: [N, H, W, C], [3, 3, C, F], [F], [F] -> [N, H//2, W//2, F], Statistics.
 
-    With `axis_name` the batch is spread over the devices of that axis and the statistics are those of all of it.
+    The convolution is normalised by `statistics`, or by the statistics of the batch if they are None. With `axis_name`,
+    the batch is sharded across that axis and its statistics are means over all devices.
     """
     steps = steps or PLAIN
-    if 9 * x.shape[-1] < kernel.shape[-1]:
-        statistics = _statistics_of_patches(*steps.patch_moments(x), kernel, axis_name=axis_name)
-        return steps.convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics)), statistics
+    if statistics is None and 9 * x.shape[-1] < kernel.shape[-1]:
+        statistics = _statistics_of_patches(steps.patch_moments(x), kernel, axis_name)
+    if statistics is not None:  # the normalisation is folded into kernel and bias
+        multiplier = scale * lax.rsqrt(statistics.var + EPSILON)
+        shift = bias - statistics.mean * multiplier
+        return steps.convolve_pool_relu(x, kernel * _per_filter(multiplier), shift), statistics
     sign = jnp.where(scale < 0, -1, 1).astype(scale.dtype)
     pooled, mean, mean_square = steps.convolve_and_pool(x, kernel * _per_filter(sign))
     statistics = _statistics(mean, mean_square, axis_name)
@@ -66,21 +71,8 @@ def batch_block(
     return activations, statistics._replace(mean=statistics.mean * sign)
 
 
-def fixed_block(
-    x: jax.Array,
-    kernel: jax.Array,
-    scale: jax.Array,
-    bias: jax.Array,
-    statistics: BlockStatistics,
-    *,
-    steps: BlockSteps | None = None,
-) -> jax.Array:
-    """Block normalised by given statistics, which fold into the kernel: [N, H, W, C] -> [N, H//2, W//2, F]."""
-    return (steps or PLAIN).convolve_pool_relu(x, *_fold(kernel, scale, bias, statistics))
-
-
 def _convolve_and_pool(x, kernel):
-    """Pooled convolution in the type of x, and the mean of its output and of the output's square."""
+    """Pooled convolution in the type of x, and the means of the convolution and of its square."""
     y = convolution(x, kernel)
     return max_pool(y).astype(x.dtype), jnp.mean(y, (0, 1, 2)), jnp.mean(y * y, (0, 1, 2))
 
@@ -97,9 +89,9 @@ def _convolve_pool_relu(x, kernel, bias):
 
 
 def convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """3x3 convolution that keeps height and width: [N, H, W, C], [3, 3, C, F] -> [N, H, W, F].
+    """Compute a 3x3 convolution with zero padding: [N, H, W, C], [3, 3, C, F] -> [N, H, W, F].
 
-    Computes in the type of x and gives the type of the kernel, so that bfloat16 activations meet float32 statistics.
+    Computes in the type of x and returns the type of the kernel, so statistics of bfloat16 activations are float32.
     """
     layout = ('NHWC', 'HWIO', 'NHWC')
     y = lax.conv_general_dilated(x, kernel.astype(x.dtype), (1, 1), 'SAME', dimension_numbers=layout)
@@ -107,25 +99,19 @@ def convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """2x2 maximum; an odd last row or column is dropped: [N, H, W, F] -> [N, H//2, W//2, F]."""
+    """Compute a 2x2 max-pooling; an odd last row or column is dropped: [N, H, W, F] -> [N, H//2, W//2, F]."""
     n, h, w, f = x.shape
     windows = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, f)
     return windows.max((2, 4))
 
 
-def _fold(kernel, scale, bias, statistics):
-    """Kernel and bias of the convolution that contains the normalisation: [3, 3, C, F], [F]."""
-    multiplier = scale * lax.rsqrt(statistics.var + EPSILON)
-    return kernel * _per_filter(multiplier), bias - statistics.mean * multiplier
-
-
 def _per_filter(vector):
-    """One value per filter, to be combined with images or kernels: [F] -> [1, 1, 1, F]."""
+    """Add axes for broadcasting with images or kernels: [F] -> [1, 1, 1, F]."""
     return vector.reshape(1, 1, 1, -1)
 
 
 def _patch_moments(x):
-    """Mean and second moment of all 3x3 patches, in float32 or better: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
+    """Compute mean and second moment of all 3x3 patches, in float32 or better: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     _, h, w, c = x.shape
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -134,16 +120,16 @@ def _patch_moments(x):
     return patches.mean(1), patches @ patches.T / patches.shape[1]
 
 
-def _statistics_of_patches(mean, second_moment, kernel, *, axis_name=None):
-    """Statistics of a convolution from the moments of its input's patches: [9 C], [9 C, 9 C] -> BlockStatistics."""
-    weights = kernel.reshape(-1, kernel.shape[-1])
+def _statistics_of_patches(moments, kernel, axis_name):
+    """Statistics of a convolution from the moments of its input patches: [9 C], [9 C, 9 C] -> Statistics."""
+    (mean, second_moment), weights = moments, kernel.reshape(-1, kernel.shape[-1])
     return _statistics(mean @ weights, jnp.sum(weights * (second_moment @ weights), 0), axis_name)
 
 
 def _statistics(mean, mean_square, axis_name):
     if axis_name is not None:
         mean, mean_square = lax.pmean((mean, mean_square), axis_name)
-    return BlockStatistics(mean, jnp.maximum(mean_square - mean * mean, 0))  # rounding may go below zero
+    return Statistics(mean, jnp.maximum(mean_square - mean * mean, 0))  # rounding may make it negative
 
 
-PLAIN = BlockSteps(_patch_moments, _convolve_and_pool, _scale_shift_relu, _convolve_pool_relu)
+PLAIN = Steps(_patch_moments, _convolve_and_pool, _scale_shift_relu, _convolve_pool_relu)

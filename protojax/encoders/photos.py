@@ -1,116 +1,122 @@
-"""EfficientNet-Lite, an encoder for photographs (Tan and Le 2019); `protojax.photo_weights` has its weights.
+"""EfficientNet-Lite, an encoder for photographs (Tan and Le 2019); its weights are in `protojax.photo_weights`.
 
-Batch normalisation is folded into the convolutions, so that they, their biases and clipped ReLUs are all there is.
+Batch normalisation is folded into the convolutions, so the network consists of convolutions, biases and clipped ReLUs.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from protojax.distances import unit_length
+from protojax.encoders import cpu
 
-# The stages of the smallest network: repeats, kernel size, stride of the first block, expansion, channels.
+# Stages of the smallest network: repeats, kernel size, stride of the first block, expansion, channels.
 STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
           (1, 3, 1, 6, 320))  # fmt: skip
-STEM, HEAD = 32, 1280  # channels of the first and last convolution, in networks of all sizes
+STEM, HEAD = 32, 1280  # channels of the first and last convolution, for all sizes
 TORCH_EPSILON = 1e-3  # of the batch normalisation
 
 
-class Depthwise(nn.Module):
-    """A convolution of each channel by itself: [N, H, W, C] -> [N, H / stride, W / stride, C]."""
+class Layer(nn.Module):
+    """Kernel and bias of a convolution."""
 
-    size: int
-    stride: int
-    products: bool
+    shape: tuple[int, int, int, int]  # height, width, input channels per group, output channels
 
     @nn.compact
-    def __call__(self, x):
-        kernel = self.param('kernel', nn.initializers.he_normal(), (self.size, self.size, 1, x.shape[-1]))
-        bias = self.param('bias', nn.initializers.zeros, (x.shape[-1],))
-        kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
-        if self.products:  # on CPU, XLA's own convolution of single channels is 2 to 30 times slower
-            x = lax.platform_dependent(x, kernel, cpu=self.by_products, default=self.by_convolution)
-        else:
-            x = self.by_convolution(x, kernel)
-        return x + bias.reshape(1, 1, 1, -1)
-
-    def by_convolution(self, x, kernel):
-        axes = ('NHWC', 'HWIO', 'NHWC')
-        return lax.conv_general_dilated(
-            x, kernel, (self.stride,) * 2, 'SAME', dimension_numbers=axes, feature_group_count=x.shape[-1]
-        )
-
-    def by_products(self, x, kernel):
-        """The same as a sum of products, one for each place of the kernel, which compile to one loop."""
-        strides = (self.stride,) * 2
-        pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, 'SAME')
-        height, width = (-(-size // self.stride) for size in x.shape[1:3])
-        x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
-        total = jnp.zeros((x.shape[0], height, width, x.shape[3]), x.dtype)
-        for i in range(self.size):
-            for j in range(self.size):
-                rows = slice(i, i + (height - 1) * self.stride + 1, self.stride)
-                columns = slice(j, j + (width - 1) * self.stride + 1, self.stride)
-                total = total + x[:, rows, columns] * kernel[i, j][None, None]
-        return total
+    def __call__(self):
+        kernel = self.param('kernel', nn.initializers.he_normal(), self.shape)
+        return kernel, self.param('bias', nn.initializers.zeros, self.shape[-1:])
 
 
 class Block(nn.Module):
     """Inverted residual block: [N, H, W, C] -> [N, H / stride, W / stride, channels].
 
-    1x1 expansion, depthwise convolution, 1x1 projection, and a skip connection where the shape stays.
+    1x1 expansion, depthwise convolution, 1x1 projection, and a skip connection if the shape is unchanged. `expand` is
+    the expansion of a block that does not have one among its parameters.
     """
 
     size: int
     stride: int
     expansion: int
     channels: int
-    products: bool
-    dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, x):
-        y, wide = x, x.shape[-1] * self.expansion
+    def __call__(self, x, run, expand=None):
         if self.expansion > 1:
-            y = _relu6(nn.Conv(wide, (1, 1), dtype=self.dtype, name='expand')(y))
-        y = _relu6(Depthwise(self.size, self.stride, self.products, name='depthwise')(y))
-        y = nn.Conv(self.channels, (1, 1), dtype=self.dtype, name='project')(y)
-        return x + y if x.shape == y.shape else y
+            expand = Layer((1, 1, x.shape[-1], x.shape[-1] * self.expansion), name='expand')()
+        wide = x.shape[-1] if expand is None else expand[1].size
+        depthwise = Layer((self.size, self.size, 1, wide), name='depthwise')()
+        return run(x, expand, depthwise, Layer((1, 1, wide, self.channels), name='project')(), self.stride)
+
+
+def run_block(x, expand, depthwise, project, stride, products=False):
+    """Run a block in plain JAX, given the kernels and biases of its layers."""
+    y = x if expand is None else _relu6(_convolve(x, *expand))
+    convolve = functools.partial(_convolve, stride=stride, groups=y.shape[-1])
+    if products:  # on CPUs, XLA's depthwise convolution is 2 to 30 times slower
+        by_products = functools.partial(_sum_of_products, stride=stride)
+        y = lax.platform_dependent(y, *depthwise, cpu=by_products, default=convolve)
+    else:
+        y = convolve(y, *depthwise)
+    y = _convolve(_relu6(y), *project)
+    return x + y if x.shape == y.shape else y
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def run_kernel(x, expand, depthwise, project, stride):
+    """Run a block by the C++ kernel; gradients are computed in plain JAX."""
+    return cpu.inverted_block(x, expand, depthwise, project, stride)
+
+
+def _gradient(stride, arguments, gradient):
+    return jax.vjp(functools.partial(run_block, stride=stride, products=True), *arguments)[1](gradient)
+
+
+run_kernel.defvjp(lambda *arguments: (run_kernel(*arguments), arguments[:4]), _gradient)
 
 
 class EfficientNetLite(nn.Module):
-    """Features of colour images, uint8 or floats from 0 to 255: [N, H, W, 3] -> [N, 1280].
+    """Features of colour images, uint8 or floats in 0..255, with a common norm: [N, H, W, 3] -> [N, 1280].
 
-    All have the same length. With a length of 4, squared distances need no temperature: the one of lowest loss is
-    between 0.7 and 1.8 in episodes of 5 to 8 classes and 1 to 5 shots, of birds and of miniImageNet.
+    With a norm of 4, squared distances need no temperature: the optimal temperature is between 0.7 and 1.8 in episodes
+    with 5 to 8 classes and 1 to 5 shots of birds and of miniImageNet.
     """
 
-    width: float = 1.0  # times the channels of the stages
-    depth: float = 1.0  # times the repeats of the stages
-    crop: float | None = 0.875  # as the weights were tested
+    width: float = 1.0  # factor of the channels of the stages
+    depth: float = 1.0  # factor of the repeats of the stages
+    crop: float | None = 0.875  # as in the evaluation of the weights
     item_shape: Sequence[int] | None = (224, 224, 3)
-    scale: float = 4.0  # length of the embeddings
-    products: bool = True  # on CPU, convolve single channels by the form that is faster there
-    dtype: jnp.dtype = jnp.float32  # of the activations; parameters and embeddings stay float32
+    scale: float = 4.0  # norm of the embeddings
+    kernels: bool = True  # use the C++ kernels on CPUs
+    products: bool = True  # otherwise, compute depthwise convolutions on CPUs as sums of products
+    dtype: jnp.dtype = jnp.float32  # of the activations; parameters and embeddings are float32
     settings: ClassVar[tuple[str, ...]] = ('width', 'depth', 'crop', 'item_shape', 'scale')
 
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = ((images.astype(jnp.float32) - 127) / 128).astype(self.dtype)
-        x = _relu6(nn.Conv(STEM, (3, 3), (2, 2), dtype=self.dtype, name='stem')(x))
-        for number, block in enumerate(photo_blocks(self.width, self.depth)):
-            x = Block(*block, self.products, self.dtype, name=f'block{number}')(x)
-        x = _relu6(nn.Conv(HEAD, (1, 1), dtype=self.dtype, name='head')(x))
+        stem = Layer((3, 3, 3, STEM), name='stem')()
+        run, expand = functools.partial(run_block, products=self.products), None
+        if self.kernels and cpu.supports_blocks(x, [block[-1] for block in layers(self.width, self.depth)]):
+            run, expand = run_kernel, (stem[0].reshape(1, 1, -1, STEM), stem[1])
+            x = _patches(x)  # the first convolution becomes the expansion of the first block
+        else:
+            x = _relu6(_convolve(x, *stem, stride=2))
+        for number, block in enumerate(layers(self.width, self.depth)):
+            x = Block(*block, name=f'block{number}')(x, run, None if number else expand)
+        x = _relu6(_convolve(x, *Layer((1, 1, x.shape[-1], HEAD), name='head')()))
         x = x.astype(jnp.promote_types(self.dtype, jnp.float32)).mean((1, 2))
         return self.scale * unit_length(x)
 
 
-def photo_blocks(width: float, depth: float) -> list[tuple[int, int, int, int]]:
+def layers(width: float, depth: float) -> list[tuple[int, int, int, int]]:
     """Kernel size, stride, expansion and channels of every block."""
     found = []
     for number, (repeats, size, stride, expansion, channels) in enumerate(STAGES):
@@ -121,18 +127,18 @@ def photo_blocks(width: float, depth: float) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def photo_params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.ndarray]) -> dict:
-    """The encoder's parameters from the state of the same network in PyTorch, whose normalisations are folded in."""
+def params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.ndarray]) -> dict:
+    """Convert the state of the same network in PyTorch to parameters, folding in the normalisations."""
 
     def convolution(weight, norm):
-        """Kernel and bias of a convolution that is followed by a normalisation with fixed statistics."""
+        """Kernel and bias of a convolution followed by a normalisation with fixed statistics."""
         scale = tensors[f'{norm}.weight'] / np.sqrt(tensors[f'{norm}.running_var'] + TORCH_EPSILON)
         bias = tensors[f'{norm}.bias'] - scale * tensors[f'{norm}.running_mean']
         kernel = tensors[f'{weight}.weight'].transpose(2, 3, 1, 0) * scale  # out, in, h, w -> h, w, in, out
         return {'kernel': kernel, 'bias': bias}
 
     params = {'stem': convolution('_conv_stem', '_bn0'), 'head': convolution('_conv_head', '_bn1')}
-    for number, (_, _, expansion, _) in enumerate(photo_blocks(encoder.width, encoder.depth)):
+    for number, (_, _, expansion, _) in enumerate(layers(encoder.width, encoder.depth)):
         at = f'_blocks.{number}.'
         params[f'block{number}'] = {
             **({'expand': convolution(f'{at}_expand_conv', f'{at}_bn0')} if expansion > 1 else {}),
@@ -143,10 +149,41 @@ def photo_params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.
 
 
 def _in_eights(channels):
-    """The nearest multiple of eight that is not more than a tenth less."""
+    """The nearest multiple of eight, but at least 90 % of the number of channels."""
     nearest = int(channels + 4) // 8 * 8
     return nearest if nearest >= 0.9 * channels else nearest + 8
 
 
 def _relu6(x):
     return jnp.clip(x, 0, 6)
+
+
+def _convolve(x, kernel, bias, stride=1, groups=1):
+    kernel, axes = kernel.astype(x.dtype), ('NHWC', 'HWIO', 'NHWC')
+    options = {'dimension_numbers': axes, 'feature_group_count': groups}
+    x = lax.conv_general_dilated(x, kernel, (stride, stride), 'SAME', **options)
+    return x + bias.astype(x.dtype).reshape(1, 1, 1, -1)
+
+
+def _sum_of_products(x, kernel, bias, stride):
+    """A depthwise convolution as a sum of products, one per element of the kernel, which XLA fuses to one loop."""
+    kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
+    pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], (stride, stride), 'SAME')
+    height, width = (-(-size // stride) for size in x.shape[1:3])
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    total = jnp.broadcast_to(bias.reshape(1, 1, 1, -1), (x.shape[0], height, width, x.shape[3]))
+    for i, j in np.ndindex(kernel.shape[:2]):
+        rows = slice(i, i + (height - 1) * stride + 1, stride)
+        columns = slice(j, j + (width - 1) * stride + 1, stride)
+        total = total + x[:, rows, columns] * kernel[i, j][None, None]
+    return total
+
+
+def _patches(x):
+    """Patches of 3x3 pixels around every second pixel: [N, H, W, C] -> [N, H / 2, W / 2, 9 C]."""
+    pads = lax.padtype_to_pads(x.shape[1:3], (3, 3), (2, 2), 'SAME')
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    (n, height, width, channels), pairs = x.shape, (*x.shape[:2], x.shape[2] // 2, 2 * x.shape[3])
+    x = x.reshape(n, height, width * channels)  # copying whole rows of a patch is faster than nine single pixels
+    x = jnp.concatenate([x[..., :-channels].reshape(pairs), x[..., channels:].reshape(pairs)[..., channels:]], -1)
+    return jnp.concatenate([x[:, i : height - 2 + i : 2] for i in range(3)], -1)

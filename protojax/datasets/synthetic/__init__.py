@@ -1,1 +1,1 @@
-"""Stand-ins for the data sets, drawn by programs, for machines that have no data."""
+"""Procedurally generated data sets, used when the real data are unavailable."""

@@ -1,15 +1,16 @@
-"""The steps of `protojax.encoders.block` as fused C++ kernels for CPUs, called through jax.ffi.
+"""C++ kernels for CPUs, called through jax.ffi: the steps of `protojax.encoders.block`, and the blocks of `photos`.
 
-`steps` gives these kernels where they apply and the plain steps, with one line in the log, where they do not. The
-normalisation around them, its gradients and its collectives over devices are those of the other module.
+`steps` returns these kernels if they support the inputs; otherwise it logs one line and returns the plain steps. The
+normalisation, its gradients and its collectives over devices remain in `block`.
 
-Gradients have custom rules of first order: of reverse mode alone, and not differentiable again. Where several outputs
-of a pooling window are equal, its gradient goes to one of them.
+Gradients are custom rules for reverse mode, first order only. If several outputs of a pooling window are equal, the
+gradient goes to one of them.
 
-Loading the kernels lets XLA keep the buffers of its programs from run to run (see memory.h).
+Loading the kernels also makes XLA reuse the buffers of its programs between runs (see memory.h).
 """
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -19,32 +20,29 @@ from protojax.encoders import block
 from protojax.encoders.cpu import build
 
 FILTERS = 64
+LANES = 16  # fewest channels of an inverted block
+Layer = tuple[jax.Array, jax.Array]  # kernel and bias
 CHANNELS = (1, 3, 64)
-DEFINES = {'float32': (), 'bfloat16': ('PROTOJAX_BFLOAT16',)}  # by the type of activations; all else is float32
+DEFINES = {'float32': (), 'bfloat16': ('PROTOJAX_BFLOAT16',)}  # by type of the activations; other arrays are float32
 HANDLERS = (
-    'convolve_and_pool',
-    'convolve_and_pool_gradient',
-    'convolve_pool_relu',
-    'convolve_pool_relu_winners',
-    'convolve_pool_relu_gradient',
-    'scale_shift_relu',
-    'scale_shift_relu_gradient',
-    'patch_moments',
+    *('convolve_and_pool', 'convolve_and_pool_gradient', 'scale_shift_relu', 'scale_shift_relu_gradient'),
+    *('convolve_pool_relu', 'convolve_pool_relu_winners', 'convolve_pool_relu_gradient', 'patch_moments'),
+    'inverted_block',
 )
 
 
-def steps(x: jax.Array, kernel: jax.Array) -> block.BlockSteps:
-    """The steps for a block of these images and this kernel."""
+def steps(x: jax.Array, kernel: jax.Array) -> block.Steps:
+    """Return the steps of a block for these images and this kernel."""
     reason = _refusal(x, kernel) or _unavailable(x.dtype.name)
     if reason:
         _explain(reason)
         return block.PLAIN
-    return block.BlockSteps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
+    return block.Steps(patch_moments, convolve_and_pool, scale_shift_relu, convolve_pool_relu)
 
 
 @jax.custom_vjp
 def convolve_and_pool(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Pooled convolution, and the mean of its output and of the output's square: [N, H//2, W//2, 64], [64], [64]."""
+    """Compute the pooled convolution, and mean and mean square before pooling: -> [N, H//2, W//2, 64], [64], [64]."""
     return _convolve_and_pool(x, kernel)[0]
 
 
@@ -67,7 +65,7 @@ convolve_and_pool.defvjp(_convolve_and_pool, _convolve_and_pool_gradient)
 
 @jax.custom_vjp
 def scale_shift_relu(pooled: jax.Array, multiplier: jax.Array, shift: jax.Array) -> jax.Array:
-    """relu(pooled * multiplier + shift): [N, H, W, 64], [64], [64] -> [N, H, W, 64]."""
+    """Compute relu(pooled * multiplier + shift): [N, H, W, 64], [64], [64] -> [N, H, W, 64]."""
     return _call('scale_shift_relu', [pooled], pooled, multiplier, shift)[0]
 
 
@@ -80,7 +78,7 @@ scale_shift_relu.defvjp(lambda *arguments: (scale_shift_relu(*arguments), argume
 
 @jax.custom_vjp
 def convolve_pool_relu(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """relu(max_pool(convolution(x, kernel)) + bias): [N, H, W, C], [3, 3, C, 64], [64] -> [N, H//2, W//2, 64]."""
+    """Compute relu(max_pool(convolution(x, kernel)) + bias): [N, H, W, C] -> [N, H//2, W//2, 64]."""
     return _call('convolve_pool_relu', [_like(x, _pooled_shape(x))], x, kernel, bias)[0]
 
 
@@ -98,7 +96,7 @@ def _convolve_pool_relu_gradient(residuals, gradient):
     if winners is None:
         return plain
     of_weights = _call('convolve_pool_relu_gradient', [kernel, bias], x, winners, gradient)
-    return plain[0], *of_weights  # images hardly ever need a gradient: compiled code then drops the plain path
+    return plain[0], *of_weights  # if images need no gradient, XLA removes the plain path
 
 
 convolve_pool_relu.defvjp(_convolve_pool_relu, _convolve_pool_relu_gradient)
@@ -106,7 +104,7 @@ convolve_pool_relu.defvjp(_convolve_pool_relu, _convolve_pool_relu_gradient)
 
 @jax.custom_vjp
 def patch_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and second moment of all 3x3 patches: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
+    """Compute mean and second moment of all 3x3 patches: [N, H, W, C] -> [9 C], [9 C, 9 C]."""
     taps = 9 * x.shape[-1]
     results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((taps,), (taps, taps))]
     return tuple(_call('patch_moments', results, x))
@@ -117,8 +115,28 @@ patch_moments.defvjp(
 )
 
 
+def supports_blocks(x: jax.Array, channels: Sequence[int]) -> bool:
+    """Return whether `inverted_block` supports images like these, given the channels between blocks."""
+    if jax.default_backend() != 'cpu' or x.dtype != jnp.float32 or min(channels) < LANES or 0 in x.shape:
+        return False
+    reason = _unavailable()
+    if reason:
+        _explain(reason)
+    return reason is None
+
+
+def inverted_block(x: jax.Array, expand: Layer, depthwise: Layer, project: Layer, stride: int) -> jax.Array:
+    """Inverted residual block, given the kernels and biases of its layers; see `photos.Block`."""
+    n, height, width, _ = x.shape
+    result = _like(x, (n, -(-height // stride), -(-width // stride), project[1].size))
+    kernels = [kernel.reshape(-1, bias.size) for kernel, bias in (expand, project)]
+    taps = depthwise[0].squeeze(2)
+    arguments = (kernels[0], expand[1], taps, depthwise[1], kernels[1], project[1])
+    return _call('inverted_block', [result], x, *arguments)[0]
+
+
 def _call(name, results, *arguments, aliases=None):
-    """Call a handler; `results` are arrays or shapes like those it gives, `aliases` maps arguments to results."""
+    """Call a handler; `results` have the shapes and types of its outputs, `aliases` maps inputs to outputs."""
     shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
     target = f'protojax_{name}_{arguments[0].dtype.name}'
     call = jax.ffi.ffi_call(target, shapes, vmap_method='sequential', input_output_aliases=aliases)
@@ -135,34 +153,34 @@ def _pooled_shape(x):
 
 
 def _refusal(x, kernel):
-    """Why the kernels cannot do this, or None."""
+    """Reason why the kernels do not support these inputs, or None."""
     if jax.default_backend() != 'cpu':
-        return f'they serve the CPU only, not {jax.default_backend()}'
+        return f'they run on CPUs only, not on {jax.default_backend()}'
     if x.dtype.name not in DEFINES or kernel.dtype != jnp.float32:
-        return f'they serve float32 and bfloat16 images and float32 kernels only, not {x.dtype} and {kernel.dtype}'
+        return f'they need float32 or bfloat16 images and float32 kernels, got {x.dtype} and {kernel.dtype}'
     channels = x.shape[-1]
     if kernel.shape != (3, 3, channels, FILTERS) or channels not in CHANNELS:
-        return f'they serve 3x3 kernels from 1, 3 or 64 channels to 64 filters, not {kernel.shape}'
+        return f'they need 3x3 kernels from 1, 3 or 64 channels to 64 filters, got {kernel.shape}'
     if min(x.shape) < 1 or min(x.shape[1:3]) < 2:
-        return f'they serve images of 2x2 pixels or more, not {x.shape}'
+        return f'they need images of at least 2x2 pixels, got {x.shape}'
     return None
 
 
 @functools.cache
 def _unavailable(dtype='float32'):
-    """Loads the library for activations of a type at first use; why that is impossible, or None."""
+    """Load the library for activations of a type; return the reason if that is impossible, else None."""
     try:
-        library = build.load_kernels(*DEFINES[dtype])
+        library = build.load(*DEFINES[dtype])
     except build.BuildError as error:
         return str(error)
     for name in HANDLERS:
         handler = jax.ffi.pycapsule(getattr(library, f'protojax_{name}'))
         jax.ffi.register_ffi_target(f'protojax_{name}_{dtype}', handler, platform='cpu')
-    if not _unavailable.cache_info().currsize:  # it is the first library; one is enough
-        library.protojax_keep_buffers()  # see memory.h; where it cannot, nothing changes
+    if not _unavailable.cache_info().currsize:  # the first library; one is enough
+        library.protojax_keep_buffers()  # see memory.h
     return None
 
 
 @functools.cache
 def _explain(reason):
-    logging.warning('Plain JAX instead of the CPU kernels: %s.', reason)
+    logging.warning('Using plain JAX instead of the CPU kernels: %s.', reason)

@@ -1,7 +1,7 @@
-"""Compiles the C++ kernels on first use and keeps the library in the user's cache.
+"""Compile the C++ kernels on first use and keep the library in the user's cache.
 
-The name of a library is made of everything that it depends on, so a new version, compiler or machine builds its own,
-and of a digest of its content, so that a damaged file is noticed before it is loaded.
+The file name contains a hash of everything the library depends on, so a new version, compiler or machine builds
+another one, and a hash of its content, so that a corrupted file is detected before it is loaded.
 """
 
 import ctypes
@@ -26,94 +26,67 @@ NATIVE = (('-march=native',), ('-mcpu=native',), ())  # the first that the compi
 
 
 class BuildError(Exception):
-    """The kernels cannot be had on this machine; the message says why."""
+    """The kernels are unavailable on this machine; the message is the reason."""
 
 
-def load_kernels(*defines: str) -> ctypes.CDLL:
-    """The library of kernels with some names defined, compiled if the cache has no sound copy."""
+def load(*defines: str) -> ctypes.CDLL:
+    """Load the library with some macros defined, compiling it unless the cache contains a valid copy."""
     compiler = [*_compiler(), *(f'-D{name}' for name in defines)]
-    directory = _cache_directory()
-    key = _key(compiler)
-    for path in directory.glob(f'{key}-*.so'):
-        try:
+    try:
+        folder, key = _folder(), _key(compiler)
+        for path in folder.glob(f'{key}-*.so'):
             if _digest(path.read_bytes()) == path.stem.partition('-')[2]:
                 return ctypes.CDLL(str(path))
-            problem = 'content changed'
-        except OSError as error:
-            problem = str(error)
-        logging.warning('Building the CPU kernels again: %s is damaged (%s).', path, problem)
-        path.unlink(missing_ok=True)
-    path = _compile(compiler, directory, key)
-    try:
-        return ctypes.CDLL(str(path))
+            logging.warning('Compiling the CPU kernels again: %s is corrupted.', path)
+            path.unlink(missing_ok=True)
+        return ctypes.CDLL(str(_compile(compiler, folder, key)))
     except OSError as error:
-        raise BuildError(f'the compiled library does not load: {error}') from error
+        raise BuildError(f'cannot build or load the library: {error}; set $CXX or $XDG_CACHE_HOME') from error
 
 
-def _compiler():
-    """Command of the compiler: $CXX or the usual names."""
+def _compiler() -> list[str]:
+    """Return the command of the compiler: $CXX or a usual name."""
     choice = os.environ.get('CXX')
-    commands = [shlex.split(choice)] if choice else [['c++'], ['g++'], ['clang++']]
-    for command in commands:
+    for command in [shlex.split(choice)] if choice else [['c++'], ['g++'], ['clang++']]:
         if shutil.which(command[0]):
             return command
     raise BuildError(f'no C++ compiler: {choice} not found' if choice else 'no C++ compiler: install g++ or set $CXX')
 
 
-def _cache_directory():
-    """Directory that nobody else can write to: what lies there will be run."""
-    directory = cache_folder('kernels')
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if directory.stat().st_uid != os.getuid():
-            raise BuildError(f'{directory} belongs to another user; set $XDG_CACHE_HOME')
-        directory.chmod(0o700)
-    except OSError as error:
-        raise BuildError(f'no cache for the compiled library: {error}; set $XDG_CACHE_HOME') from error
-    return directory
+def _folder() -> Path:
+    """Create a cache folder that only this user can write to, because its files will be executed."""
+    folder = cache_folder('kernels')
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise BuildError(f'{folder} belongs to another user; set $XDG_CACHE_HOME')
+    folder.chmod(0o700)
+    return folder
 
 
-def _key(compiler):
-    parts = [path.read_bytes() for path in SOURCES]
-    parts += [repr((compiler, FLAGS, NATIVE, jaxlib.__version__, _version(compiler), _cpu())).encode()]
-    return _digest(b'\0'.join(parts))
+def _key(compiler: list[str]) -> str:
+    """Hash the sources, the compiler, and the properties of the CPU that -march=native depends on."""
+    version = subprocess.run([*compiler, '--version'], capture_output=True, check=False).stdout
+    info = Path('/proc/cpuinfo')
+    lines = info.read_text().split('\n\n')[0].splitlines() if info.exists() else []
+    cpu = [line for line in lines if line.startswith(('model name', 'flags', 'Features', 'CPU part', 'isa'))]
+    depends = repr((compiler, FLAGS, NATIVE, jaxlib.__version__, version, platform.machine(), cpu))
+    return _digest(b'\0'.join([*(path.read_bytes() for path in SOURCES), depends.encode()]))
 
 
-def _digest(content):
+def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
 
 
-def _version(compiler):
-    return subprocess.run([*compiler, '--version'], capture_output=True, check=False).stdout
-
-
-def _cpu():
-    """What -march=native depends on."""
-    try:
-        lines = Path('/proc/cpuinfo').read_text().split('\n\n')[0].splitlines()
-    except OSError:
-        lines = []
-    wanted = ('model name', 'flags', 'Features', 'CPU part', 'isa')
-    return platform.machine(), platform.processor(), [line for line in lines if line.startswith(wanted)]
-
-
-def _compile(compiler, directory, key):
-    """Compiles into a temporary file and renames it, so that other processes see a whole library or none."""
+def _compile(compiler: list[str], folder: Path, key: str) -> Path:
+    """Compile to a temporary file and rename it, so that other processes see a complete library or none."""
     logging.info('Compiling the CPU kernels, once on this machine.')
     source = next(path for path in SOURCES if path.suffix == '.cc')
-    handle, temporary = tempfile.mkstemp(suffix='.tmp', dir=directory)
-    os.close(handle)
-    try:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        library = Path(scratch, 'library.so')
         for native in NATIVE:
-            command = [*compiler, *FLAGS, *native, '-I', jax.ffi.include_dir(), str(source), '-o', temporary]
+            command = [*compiler, *FLAGS, *native, '-I', jax.ffi.include_dir(), str(source), '-o', str(library)]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode == 0:
-                path = directory / f'{key}-{_digest(Path(temporary).read_bytes())}.so'
-                os.replace(temporary, path)
-                return path
-    except OSError as error:
-        raise BuildError(f'{shlex.join(compiler)} does not run: {error}') from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+                return library.rename(folder / f'{key}-{_digest(library.read_bytes())}.so')
     reason = next((line for line in result.stderr.splitlines() if 'error' in line), f'exit code {result.returncode}')
     raise BuildError(f'{shlex.join(compiler)} fails: {reason}')

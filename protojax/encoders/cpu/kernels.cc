@@ -1,8 +1,9 @@
-// The convolution blocks of the encoder as XLA FFI handlers: NHWC, 3x3 kernels with 64 filters.
+// Blocks of encoders as XLA FFI handlers: NHWC, 3x3 kernels with 64 filters, and inverted residual blocks.
 //
 // Activations are float32, or bfloat16 where PROTOJAX_BFLOAT16 is defined: each is a library of its own, as few need
 // both. Kernels, statistics and their gradients are float32. Handlers check shapes and leave the work to the headers.
 #include "first_block.h"
+#include "inverted_block.h"
 #include "later_block.h"
 #include "memory.h"
 #include "normalization.h"
@@ -189,6 +190,29 @@ ffi::Error PatchMoments(ThreadPool threads, Activations x, FloatsResult<1> mean,
   return ffi::Error::Success();
 }
 
+// An inverted residual block; the stride follows from the shapes.
+ffi::Error RunInvertedBlock(ThreadPool threads, Floats<4> x, Floats<2> expand, Floats<1> expand_bias, Floats<3> kernel,
+                            Floats<1> bias, Floats<2> project, Floats<1> project_bias, FloatsResult<4> y) {
+  auto in = x.dimensions(), out = y->dimensions();
+  int64_t size = kernel.dimensions()[0], wide = expand.dimensions()[1];
+  if (*std::min_element(in.begin(), in.end()) < 1 || *std::min_element(out.begin(), out.end()) < 1) {
+    return wrong_arguments("inverted_block");
+  }
+  int64_t stride = std::max((in[1] + out[1] - 1) / out[1], (in[2] + out[2] - 1) / out[2]);
+  InvertedBlock block{int(in[1]), int(in[2]), int(in[3]), int(size), int(stride),
+                      {expand.typed_data(), expand_bias.typed_data(), int(in[3]), int(wide)},
+                      {project.typed_data(), project_bias.typed_data(), int(wide), int(out[3])},
+                      kernel.typed_data(), bias.typed_data()};
+  if ((size != 3 && size != 5) || stride > size || wide < kLanes || out[3] < kLanes ||
+      !has_shape(*y, {in[0], block.rows(), block.columns(), out[3]}) || !has_shape(expand, {in[3], wide}) ||
+      !has_shape(expand_bias, {wide}) || !has_shape(kernel, {size, size, wide}) || !has_shape(bias, {wide}) ||
+      !has_shape(project, {wide, out[3]}) || !has_shape(project_bias, {out[3]})) {
+    return wrong_arguments("inverted_block");
+  }
+  inverted_block(threads, block, in[0], x.typed_data(), y->typed_data());
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace protojax
 
@@ -207,3 +231,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(protojax_convolve_pool_relu_gradient, ConvolvePool
 XLA_FFI_DEFINE_HANDLER_SYMBOL(protojax_scale_shift_relu, ScaleShiftRelu);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(protojax_scale_shift_relu_gradient, ScaleShiftReluGradient);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(protojax_patch_moments, PatchMoments);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(protojax_inverted_block, RunInvertedBlock);
