@@ -1,6 +1,7 @@
-"""Commands: `python -m experiments.NAME`."""
+"""Commands: `protojax NAME` or `python -m experiments.NAME`."""
 
+import pathlib
 import sys
 
-if sys.argv[0] == '-m' and sys.stderr.isatty():  # a command is being started; loading its libraries takes seconds
+if pathlib.Path(sys.argv[0]).name in ('-m', 'protojax') and sys.stderr.isatty():  # importing libraries takes seconds
     print('starting ...', end='\r', file=sys.stderr, flush=True)

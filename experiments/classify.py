@@ -1,192 +1,160 @@
-"""Classifies your own images by a few examples of each class.
+"""Classify images from a few examples per class.
 
     python -m experiments.classify --support=examples --query=photo.jpg
     python -m experiments.classify --support=examples --query=folder --page
+    python -m experiments.classify --support=examples --estimate=5
 
-examples/ has a folder for each class with one or more images (PNG, JPEG, WebP) of any size. The queries are files, or
-folders with images; where the folders in them are named like classes, accuracy and a confusion matrix are reported.
-Everything is written to --output: predictions.csv, predictions.json, confusion.png and, with --page, page.html.
+examples/ has one subfolder per class with one or more images of any size. Queries are files or folders of images; if
+their subfolders are named like classes, accuracy and a confusion matrix are reported. All output is written to
+--output: predictions.csv, predictions.json, confusion.png and, with --page, page.html. --estimate=N predicts without
+queries how accurate the classifier is with N examples per class, and how many images of unseen classes it rejects.
+
+An image is unknown if its squared distance to the prototype of every class exceeds the threshold times 1 + 1/n, n being
+the number of examples of the class. --unknown=auto fits the threshold so that about a tenth of the examples at most is
+rejected; with one example per class, nothing is.
 """
 
 import dataclasses
 import json
-import math
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from experiments.reporting.confusion import confusion_figure, confusion_line, confusion_matrix
-from experiments.reporting.drawing import save_drawing
-from experiments.reporting.prediction_page import BESIDE, SHOWN, prediction_page
-from experiments.reporting.predictions import (
-    listed_predictions,
-    prediction_summary,
-    prediction_summary_lines,
-    predictions_as_csv,
-    predictions_as_lines,
-)
-from experiments.running.command import launch_command
-from experiments.running.config import EVALUATION, CompilingConfig, ConfigError, option
-from experiments.running.own_images import (
-    embed_own_files,
-    find_own_classes,
-    find_own_images,
-    ink_of_own_images,
-    load_own_classes,
-    load_weights_for_own_images,
-    weights_for_own_images,
-)
-from experiments.running.progress import phase, progress_columns
-from protojax.class_files import save_classes
-from protojax.distances import pairwise, squared_euclidean
+from experiments.drawing.style import save_drawing
+from experiments.own_images import answers, confusion, estimate, html, loading
+from experiments.own_images.loading import Embedded
+from experiments.running.cli import launch_command
+from experiments.running.config import CompilingConfig, ConfigError, option
+from experiments.running.progress import phase
 from protojax.files import write_whole
-from protojax.known_classes import calibrated_known_classes, known_classes, merge_known_classes, predict_known_classes
+from protojax.pretrained import Pretrained
+from protojax.prototype_classifier import PrototypeClassifier
 
-PRINTED = 30  # answers on the screen; all are in the files
-AT_ONCE = 1024  # queries
+PRINTED = 30  # answers printed to the terminal; the files contain all
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifyConfig(CompilingConfig):
-    support: str = option('', 'Folder with a folder of examples for each class.')
-    query: str = option('', 'Image or folder to classify; further ones may follow, separated by spaces.')
+class Config(CompilingConfig):
+    support: str = option('', 'Folder with one subfolder of examples per class.')
+    query: str = option('', 'Image or folder to classify; more may follow, separated by spaces.')
     weights: str = option(
-        '',
-        'Encoder: "photos" or "photos-large" for photographs, omniglot-... for drawings and characters, or the '
-        'weights.safetensors of a run. Default: chosen by what the examples look like.',
+        '', 'Encoder: "photos", "omniglot-..." or weights.safetensors of a run. Default: chosen by the examples.'
     )
-    output: str = option('classified', 'Folder that predictions are written to.')
+    output: str = option('classified', 'Folder for the predictions.')
+    estimate: int = option(0, 'Estimate accuracy and rejection with N examples per class; 0 disables.', minimum=0)
     page: bool = option(False, 'Write page.html, which shows each query beside the nearest examples.')
-    classifier: str = option(
-        '', 'File with classes of an earlier --save; the classes of --support, if given, are added to them.'
-    )
-    save: str = option('', 'File to save the classes to (.safetensors), for later queries.')
-    ink: str = ink_of_own_images(EVALUATION)
-    unknown: str = option(
-        'auto',
-        'Squared distance to the nearest prototype beyond which an image is called unknown, times 1 + 1/n for a class '
-        'of n examples; "off": never. "auto" estimates it by leaving out each example in turn, and calls at most a '
-        'tenth of the examples unknown. With one example per class the estimate is poor: a third of the photographs '
-        'may be called unknown wrongly.',
-        group=EVALUATION,
-    )
+    classifier: str = option('', 'File of an earlier --save; the classes of --support, if set, are added to it.')
+    save: str = option('', 'File to save the classifier to (.safetensors).')
+    ink: str = loading.ink_option()
+    unknown: str = option('auto', 'Rejection threshold, or "off", or "auto": fitted by leave-one-out.')
 
 
-def run_classify(config, more_queries):
-    """Learn the classes, classify the queries, write everything down -> answers."""
-    queries = [path for path in (config.query, *more_queries) if path]
-    if not (queries or config.save):
-        raise ConfigError('there is nothing to classify; give an image or a folder with --query')
-    images = find_own_images(queries, 'query') if queries else []
-    weights, known, support = _learn_to_classify(config)
+def run(config: Config, more_queries: list[str]) -> list[dict]:
+    """Fit or load the classifier, classify the queries, and write and return the answers."""
+    paths = [path for path in (config.query, *more_queries) if path]
+    threshold = _check(config, paths)
+    queries = loading.find_images(paths, 'query') if paths else None
+    weights, classifier, support = _fit(config)
+    if threshold is not None:
+        classifier = dataclasses.replace(classifier, threshold=threshold)
     if config.save:
-        save_classes(config.save, known, encoder=weights.description['digest'])
-        print(f'{len(known.names)} classes saved to {config.save}')
+        classifier.save(config.save, encoder=weights.description['digest'])
+        print(f'classifier of {len(classifier.names)} classes saved to {config.save}')
+    if config.estimate:
+        print('\n'.join(estimate.lines(support, config.estimate)))
     if not queries:
         return []
-    embedded = embed_own_files(weights, images, label='queries', ink=config.ink)
+    embedded = loading.embed(weights, queries, label='query', ink=config.ink)
     if not embedded.paths:
-        raise ConfigError('none of the images of --query can be read')
-    found = []
-    for part in _query_batches(len(embedded.paths)):
-        prediction = predict_known_classes(known, embedded.embeddings[part])
-        found += listed_predictions(embedded.paths[part], embedded.classes[part], prediction, known.names)
-    _report_classified(config, known, support, embedded, found)
+        raise ConfigError('--query: none of the images can be read')
+    found = answers.rows(embedded.paths, embedded.classes, classifier.predict(embedded.embeddings))
+    _report(config, classifier, support, embedded, found)
     return found
 
 
-def _learn_to_classify(config):
-    """The classes of --classifier and --support -> Pretrained, KnownClasses, embedded support or None."""
-    threshold = _threshold_to_classify(config.unknown)
-    if not (config.support or config.classifier):
-        raise ConfigError('there are no classes; give --support=DIR with a folder for each class')
-    found = find_own_classes(config.support, 'support') if config.support else None
-    if not (config.weights or found):
-        raise ConfigError('--classifier alone does not tell the encoder; give --weights as when it was saved')
-    with phase('loading the encoder'):
-        name = config.weights or weights_for_own_images(found.paths, len(found.paths) / len(set(found.classes)))
-        weights = load_weights_for_own_images(name)
-    print(f'encoder: {name}')
-    support = known = None
-    if found:
-        support = embed_own_files(weights, found, label='support', ink=config.ink)
-        if missing := sorted(set(found.classes) - set(support.classes)):
-            raise ConfigError(f'no image of the class {missing[0]!r} in --support can be read; put others there')
-        known = known_classes(support.embeddings, support.labels, support.names)
-        known = calibrated_known_classes(known, support.embeddings, support.labels)
-    if config.classifier:
-        saved = load_own_classes(config.classifier, weights)
-        known = merge_known_classes(saved, known) if known else saved
-    return weights, known if threshold is None else dataclasses.replace(known, threshold=threshold), support
-
-
-def _threshold_to_classify(unknown):
-    """The threshold that --unknown says, or None for that of the classes."""
-    if unknown == 'auto':
-        return None
+def _check(config: Config, paths: list[str]) -> np.float32 | None:
+    """Raise ConfigError for invalid flags before any work; return the threshold of --unknown, or None for auto."""
+    if not (paths or config.save or config.estimate):
+        raise ConfigError('nothing to classify; set --query to an image or a folder')
+    if not (config.support or (config.classifier and not config.estimate)):
+        raise ConfigError('no classes; set --support=DIR to a folder with one subfolder per class')
+    if config.save and not (config.save.endswith('.safetensors') and Path(config.save).absolute().parent.is_dir()):
+        raise ConfigError(f'--save={config.save} must end in .safetensors and be in an existing folder')
+    Path(config.output).expanduser().mkdir(parents=True, exist_ok=True)
     try:
-        threshold = math.inf if unknown == 'off' else float(unknown)
+        threshold = np.inf if config.unknown in ('auto', 'off') else float(config.unknown)
     except ValueError:
         threshold = -1.0
     if not threshold > 0:
-        raise ConfigError(f'--unknown={unknown} must be auto, off or a number above 0')
-    return np.float32(threshold)
+        raise ConfigError(f'--unknown={config.unknown} must be auto, off or a number above 0')
+    return None if config.unknown == 'auto' else np.float32(threshold)
 
 
-def _report_classified(config, known, support, embedded, found):
+def _fit(config: Config) -> tuple[Pretrained, PrototypeClassifier, Embedded | None]:
+    """Load the encoder; fit the classes of --support and add them to those of --classifier."""
+    minimum = 1 if config.classifier else 2
+    found = loading.find_classes(config.support, 'support', minimum) if config.support else None
+    with phase('loading the encoder'):
+        if found and not (config.weights or config.classifier):
+            name = loading.choose_weights(found.paths, len(found.paths) / len(set(found.classes)))
+        else:
+            name = config.weights or loading.name_encoder(config.classifier)
+        weights = loading.load_weights(name)
+    print(f'encoder: {name}')
+    saved = loading.load_classifier(config.classifier, weights) if config.classifier else None
+    if not found:
+        return weights, saved, None
+    support = loading.embed(weights, found, label='support', ink=config.ink)
+    if missing := sorted(set(found.classes) - set(support.classes)):
+        raise ConfigError(f'--support: no image of class {missing[0]!r} can be read; add others')
+    names, labels = np.unique(support.classes, return_inverse=True)
+    classifier = PrototypeClassifier.fit(support.embeddings, labels, names.tolist())
+    classifier = saved.merge(classifier) if saved else classifier.calibrate(support.embeddings, labels)
+    return weights, classifier, support
+
+
+def _report(config, classifier, support, embedded, found):
     """Print the answers and write the files."""
     output = Path(config.output).expanduser()
-    output.mkdir(parents=True, exist_ok=True)
-    told = prediction_summary(found, known.names)
-    lines = [_line_about_known_classes(known), *prediction_summary_lines(told)]
-    if told:
-        matrix = confusion_matrix(found, known.names)
-        lines += filter(None, [confusion_line(matrix, known.names)])
-        save_drawing(confusion_figure(matrix, known.names, lines[1]), output / 'confusion.png')
-    room = {'columns': progress_columns(sys.stdout)} if sys.stdout.isatty() else {}
-    print('\n'.join([*predictions_as_lines(found, PRINTED, **room), *lines]), flush=True)
-    write_whole(output / 'predictions.csv', predictions_as_csv(found))
-    threshold = None if np.isinf(known.threshold) else float(known.threshold)
-    facts = {'classes': known.names, 'temperature': float(known.temperature), 'threshold': threshold}
-    facts |= {'summary': told, 'skipped': embedded.skipped, 'answers': found}
+    summary = answers.summarize(found, classifier.names)
+    lines = [_describe(config, classifier), *answers.summary_lines(summary)]
+    if summary:
+        counts = confusion.matrix(found, classifier.names)
+        lines += filter(None, [confusion.worst_line(counts, classifier.names)])
+        diagonal = f'diagonal: correct and not rejected, {summary["accuracy_with_rejection"]:.1f} % of the queries'
+        save_drawing(confusion.figure(counts, classifier.names, diagonal), output / 'confusion.png')
+    columns = {'columns': shutil.get_terminal_size().columns - 1} if sys.stdout.isatty() else {}
+    print('\n'.join([*answers.as_lines(found, PRINTED, **columns), *lines]), flush=True)
+    write_whole(output / 'predictions.csv', answers.as_csv(found))
+    facts = {'classes': classifier.names, 'temperature': float(classifier.temperature)}
+    facts |= {'threshold': _threshold(classifier), 'summary': summary}
+    facts |= {'skipped': [*(support.skipped if support else ()), *embedded.skipped], 'answers': found}
     write_whole(output / 'predictions.json', json.dumps(facts, indent=1) + '\n')
     if config.page:
         with phase('writing page.html'):
-            write_whole(output / 'page.html', _page_of_classified(lines, found, embedded, support))
+            write_whole(output / 'page.html', html.report(lines, found, embedded, support))
     print(f'written to {output}')
 
 
-def _line_about_known_classes(known):
-    """The classes in words."""
-    least, most = known.counts.min(), known.counts.max()
-    examples = f'{least} to {most} examples' if least < most else f'{most} example{"s" if most > 1 else ""}'
-    about = f'{len(known.names)} classes of {examples}, temperature {known.temperature:.3g}, '
-    if np.isinf(known.threshold):
-        return about + 'nothing is unknown'
-    nearest, farthest = (f'{limit:.3g}' for limit in (known.limits.min(), known.limits.max()))
-    limits = farthest if nearest == farthest else f'{nearest} to {farthest}'
-    return about + f'unknown beyond a squared distance of {limits}'
+def _threshold(classifier):
+    """The threshold as the shortest number that --unknown reads back unchanged, or None if rejection is off."""
+    return None if np.isinf(classifier.threshold) else float(str(classifier.threshold))
 
 
-def _page_of_classified(lines, found, embedded, support):
-    """page.html, which shows the first queries where there are very many."""
-    shown = min(len(found), SHOWN)
-    if shown < len(found):
-        lines = [*lines, f'The first {shown} of {len(found)} queries are shown.']
-    paths, classes = (support.paths, support.classes) if support else ((), ())
-    nearest = np.zeros((shown, 0), int)
-    if support:
-        distances = pairwise(squared_euclidean)
-        parts = (distances(embedded.embeddings[part], support.embeddings) for part in _query_batches(shown))
-        nearest = np.concatenate([np.argsort(np.asarray(part), 1)[:, :BESIDE] for part in parts])
-    return prediction_page('Classified images', lines, found[:shown], embedded.paths[:shown], paths, classes, nearest)
-
-
-def _query_batches(number):
-    """Slices of so many queries, a few at a time, as distances to all classes and examples are kept in memory."""
-    return [slice(start, min(start + AT_ONCE, number)) for start in range(0, number, AT_ONCE)]
+def _describe(config, classifier):
+    """The classifier in words."""
+    fewest, most = classifier.counts.min(), classifier.counts.max()
+    examples = f'{fewest} to {most} examples' if fewest < most else loading.counted(most, 'example')
+    about = f'{len(classifier.names)} classes with {examples} each, temperature {classifier.temperature:.3g}; '
+    if threshold := _threshold(classifier):
+        radii = dict.fromkeys(f'{radius:.3g}' for radius in (classifier.radii.min(), classifier.radii.max()))
+        return about + f'unknown beyond a distance of {" to ".join(radii)} (--unknown={threshold})'
+    if config.unknown == 'auto' and most == 1:
+        return about + 'rejection is off because a threshold needs two examples of a class; set --unknown=NUMBER'
+    return about + 'rejection is off'
 
 
 if __name__ == '__main__':
-    launch_command(ClassifyConfig(), run_classify, arguments=True)
+    launch_command(Config(), run, arguments=True)

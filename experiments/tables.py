@@ -1,146 +1,130 @@
-"""The paper's tables with our figures beside the paper's: each of our rows is a command, run where results are missing.
+"""Reproduce a table of the paper: run the command of each row unless its results exist, and compare with the paper.
 
-    python -m experiments.tables --list
-    python -m experiments.tables --table=cub --seeds=0,1,2
+    python -m experiments.tables --list --table=distance --seeds=0 --source=FOLDER
+    python -m experiments.tables --table=cub --seeds=0,1,2 --source=FOLDER
     python -m experiments.tables --table=way --data=synthetic --episodes=100 -- --validation_episodes=50
 
-A run lies in <runs>/<data set>/<flags>/seed<n>, so tables share runs and an interrupted table goes on where it was.
-Markdown, JSON and, for three tables, a chart are written to <runs>. What follows -- is passed on to every command.
+Each run is stored in <runs>/<data set>/<flags>/seed<n>, so tables share runs and an interrupted table resumes.
+Markdown, JSON and, for three tables, a chart are written to <runs>. Flags after -- are passed to every command.
 """
 
 import dataclasses
 import json
 import shlex
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.publishing.comparison import LEGEND, comparison_lines, comparison_with_paper, draw_comparison
-from experiments.publishing.records import read_record
-from experiments.reporting.paper import TABLES
-from experiments.running.command import launch_command
-from experiments.running.config import CommandConfig, ConfigError, option
-from experiments.running.trials import check_trial, execute_trial, trial
+from experiments.paper import comparison, records, trials
+from experiments.paper.tables import TABLES, Table
+from experiments.paper.trials import Trial
+from experiments.running.cli import launch_command
+from experiments.running.config import ConfigError, DataOptions, option
 from protojax.files import write_whole
 
 EXPERIMENTS = {program.EXPERIMENT.name: program.EXPERIMENT for program in (omniglot, miniimagenet, cub)}
-PASSED_ON = ('data', 'source', 'data_dir', 'episodes')
 
 
-def _passed_on(name):
-    return option('', f'Passed on to every row: --{name} of the experiments.')
-
-
-class TableOptions(NamedTuple):
-    """What all rows share."""
+class Options(NamedTuple):
+    """Options common to all rows."""
 
     runs: str
     seeds: tuple[int, ...]
-    extra: dict[str, str]  # further flags and their values
+    extra: dict[str, str]  # further flags
 
 
-def _trials_of_table(table, run, options):
-    """The trials of one run's flags, one per seed."""
-    experiment = EXPERIMENTS[table.experiment]
-    return [trial(experiment, run, seed, runs=options.runs, extra=options.extra) for seed in options.seeds]
+def planned(table: Table, runs: Iterable[dict], options: Options) -> list[Trial]:
+    """Return the trials with the flags of some rows, one per seed, without duplicates."""
+    experiment, shared = EXPERIMENTS[table.experiment], {'runs': options.runs, 'extra': options.extra}
+    found = [trials.plan(experiment, run, seed, **shared) for run in runs for seed in options.seeds]
+    return list({trial.workdir: trial for trial in found}.values())
 
 
-def _trials_of_table_row(table, row, options):
-    """All trials behind a row, each once."""
-    runs = [run for i, run in enumerate(row.runs) if run not in row.runs[:i]]
-    return [one for run in runs for one in _trials_of_table(table, run, options)]
+def _all_trials(table: Table, options: Options) -> list[Trial]:
+    return planned(table, (run for row in table.rows for run in row.runs), options)
 
 
-def _all_trials(table, options):
-    """Those of all rows, each once, as some rows share theirs."""
-    found = [one for row in table.rows for one in _trials_of_table_row(table, row, options)]
-    return list({one.workdir: one for one in found}.values())
+def result(trial: Trial) -> dict | None:
+    """Return the record of a trial, or None if it is not finished."""
+    trials.check(trial)
+    record = records.read(trial.workdir)
+    # The number of test episodes is not part of a run's identity: a workdir may be evaluated again with more.
+    episodes = trial.config.flat.get('test_episodes', 1)
+    complete = record and all(score['episodes'] == episodes for score in record[record['evaluated_on']].values())
+    return record if complete else None
 
 
-def _result_for_table(trial):
-    """The record of a trial, or None where it is not finished."""
-    check_trial(trial)
-    record = read_record(trial.workdir)
-    # A workdir may be evaluated again with more episodes, so that their number is no part of what differs.
-    episodes = trial.config.test_episodes if hasattr(trial.config, 'shot') else 1
-    whole = record and all(score['episodes'] == episodes for score in record[record['evaluated_on']].values())
-    return record if whole else None
-
-
-def write_table(name, options):
-    """Write a table as far as it is known -> its Markdown."""
+def write(name: str, options: Options) -> str:
+    """Write a table with all finished runs and return its Markdown."""
     table, folder = TABLES[name], Path(options.runs)
-    found = comparison_with_paper(
-        table, lambda run: list(filter(None, map(_result_for_table, _trials_of_table(table, run, options))))
-    )
-    commands = [shlex.join(one.command) for one in _all_trials(table, options)]
-    lines = [f'# {table.title}', '', *comparison_lines(table, found), '', LEGEND, '', table.note, '']
+    runs_of = lambda run: list(filter(None, map(result, planned(table, [run], options))))  # noqa: E731
+    found = comparison.collect(table, runs_of)
+    commands = [shlex.join(trial.command) for trial in _all_trials(table, options)]
+    lines = [f'# {table.title}', '', *comparison.lines(table, found), '', comparison.LEGEND, '', table.note, '']
     text = '\n'.join([*lines, '```sh', *commands, '```', ''])
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f'{name}.md', text)
     write_whole(folder / f'{name}.json', json.dumps({**found, 'commands': commands}, indent=2) + '\n')
-    draw_comparison(name, found, folder)
+    comparison.draw(name, found, folder)
     return text
 
 
-def make_table(name, options):
-    """Run what is missing of a table, and write the table after each run -> exit code."""
-    missing = [one for one in _all_trials(TABLES[name], options) if _result_for_table(one) is None]
-    text = write_table(name, options)
-    for i, one in enumerate(missing):
-        print(f'\n[{i + 1}/{len(missing)}] {shlex.join(one.command)}', flush=True)
-        code = execute_trial(one)
-        text = write_table(name, options)
+def make(name: str, options: Options) -> int:
+    """Run the missing trials of a table, write the table after each, and return an exit code."""
+    missing = [trial for trial in _all_trials(TABLES[name], options) if result(trial) is None]
+    text = write(name, options)
+    for i, trial in enumerate(missing):
+        print(f'\n[{i + 1}/{len(missing)}] {shlex.join(trial.command)}', flush=True)
+        code = trials.execute(trial)
+        text = write(name, options)
         if code:
-            print(f'\nended with code {code}; start the table again to go on', file=sys.stderr)
+            print(f'\nexit code {code}; rerun the command to resume the table', file=sys.stderr)
             return code
     print(f'\n{text}\nwritten to {Path(options.runs) / name}.md and .json')
     return 0
 
 
-def _listing_of_tables(names, options):
-    """Every row of the tables as commands."""
+def _listing(names: Iterable[str], options: Options) -> Iterator[str]:
     for name in names:
         yield f'# {TABLES[name].title}: --table={name}'
         for row in TABLES[name].rows:
             yield f'# {row.name}' + (f', {row.features} features' if row.features else '')
-            yield from (shlex.join(one.command) for one in _trials_of_table_row(TABLES[name], row, options))
+            yield from (shlex.join(trial.command) for trial in planned(TABLES[name], row.runs, options))
 
 
 @dataclasses.dataclass(frozen=True)
-class TablesConfig(CommandConfig):
-    table: str = option('', 'Which table to make.', choices=('', *TABLES))
-    list: bool = option(False, 'Only print the commands, of one table or of all.')
-    runs: str = option('runs/tables', 'Folder of the runs and the tables.')
+class TablesConfig(DataOptions):
+    table: str = option('', 'Table to reproduce.', choices=('', *TABLES))
+    list: bool = option(False, 'Only print the commands of --table, or of all tables.')
+    runs: str = option('runs/tables', 'Directory of the runs and tables.')
     seeds: tuple[int, ...] = option((0, 1, 2), 'Seeds of each row.')
-    data: str = _passed_on('data')
-    source: str = _passed_on('source')
-    data_dir: str = _passed_on('data_dir')
-    episodes: str = _passed_on('episodes')
+    episodes: int = option(0, 'Training episodes of each row; 0 = the default of its method.', minimum=0)
 
 
-def table_options(config, arguments):
-    """The options of a TablesConfig; arguments are what follows --."""
-    extra = {name: getattr(config, name) for name in PASSED_ON if getattr(config, name)}
+def parse(config: TablesConfig, arguments: Iterable[str]) -> Options:
+    """Return the options of a config and of the arguments after --."""
+    passed_on = {'data': config.data, 'source': config.source, 'data_dir': config.data_dir, 'episodes': config.episodes}
+    extra = {name: str(value) for name, value in passed_on.items() if value != getattr(TablesConfig, name)}
     for argument in arguments:
         name, equals, value = argument.removeprefix('--').partition('=')
         if not argument.startswith('--') or not equals:
-            raise ConfigError(f'{argument!r} is not of the form --flag=value')
+            raise ConfigError(f'expected --flag=value, got {argument!r}')
         extra[name] = value
-    return TableOptions(config.runs, config.seeds, extra)
+    return Options(config.runs, config.seeds, extra)
 
 
-def run_tables(config, arguments):
-    """Make a table, or list them all."""
-    options = table_options(config, arguments)
+def run(config: TablesConfig, arguments: Iterable[str]) -> None:
+    """Make a table or list all tables."""
+    options = parse(config, arguments)
     if config.list:
-        print('\n'.join(_listing_of_tables([config.table] if config.table else TABLES, options)))
+        print('\n'.join(_listing([config.table] if config.table else TABLES, options)))
     elif not config.table:
         raise ConfigError(f'choose a table: --table={"|".join(TABLES)}, or --list')
-    elif code := make_table(config.table, options):
+    elif code := make(config.table, options):
         sys.exit(code)
 
 
 if __name__ == '__main__':
-    launch_command(TablesConfig(), run_tables, arguments=True)
+    launch_command(TablesConfig(), run, arguments=True)

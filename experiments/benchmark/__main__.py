@@ -1,86 +1,68 @@
-"""Speed and memory of protojax beside textbook Flax and PyTorch, on the CPU.
+"""Speed and memory of protojax, textbook Flax and PyTorch on the CPU.
 
     python -m experiments.benchmark
 
-prints tables in Markdown and writes all figures to a JSON file. It takes about twenty minutes, in which nothing else
-should run; --quick takes three. The figures of README come from one such run for each of its sections (omniglot,
-miniimagenet, evaluation),
+prints Markdown tables and writes all results to a JSON file. It takes about twenty minutes on an otherwise idle
+machine, or three with --sections=omniglot,evaluation --rounds=2. The published results come from runs of single
+sections,
 
-    python -m experiments.benchmark --sections=omniglot --rounds=3 --baseline=PATH \\
-        --output=experiments/results/benchmark.json
+    python -m experiments.benchmark --sections=omniglot --rounds=3 --output=experiments/results/benchmark.json
 
-where --baseline=PATH adds another copy of protojax as a contender, here a git worktree of version 0.1.0. README's table
-is `experiments.benchmark.report.report_for_readme` of the file. PyTorch takes part where it is installed
-(pip install 'protojax[benchmark]').
+PyTorch is included if it is installed (pip install 'protojax[benchmark]').
+
+The columns: best round, median round, and spread, the fraction by which the slowest round is behind the best.
+Operations are counted as direct convolutions for all implementations and compared with a large float32 matrix product,
+measured in the same rounds. Peak memory includes Python, libraries, compilation, the data set and the buffers of a
+step. The first step includes tracing and compilation.
 """
 
 import dataclasses
 import json
 from pathlib import Path
 
+from experiments.benchmark import plan, report
 from experiments.benchmark.measuring import measure
-from experiments.benchmark.plan import MATMUL_SIZE, QUICK, QUICK_ROUNDS, ROUNDS, SECONDS, plan_matmuls, plan_sections
-from experiments.benchmark.report import (
-    earlier_sections,
-    report_introduction,
-    reported_code,
-    reported_machine,
-    section_report,
-    section_summary,
-)
-from experiments.running.command import launch_command
-from experiments.running.config import CommandConfig, ConfigError, option
+from experiments.running.cli import launch_command
+from experiments.running.config import ConfigError, Part, option
 from protojax.files import write_whole
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkConfig(CommandConfig):
-    quick: bool = option(False, f'Only {" and ".join(QUICK)}, in {QUICK_ROUNDS} rounds: three minutes.')
-    sections: str = option(
-        '', f'Sections to measure, with commas between (default: all): {", ".join(plan_sections())}.'
-    )
-    rounds: int = option(0, f'Turns of each contender; 0: {ROUNDS}, or {QUICK_ROUNDS} if quick.', minimum=0)
-    output: str = option('benchmark.json', 'File for all figures; sections that it holds stay in it.')
-    baseline: str = option('', 'Root of another copy of protojax, to be measured as a contender.')
+class BenchmarkConfig(Part):
+    sections: str = option(','.join(plan.sections()), 'Comma-separated sections to measure.')
+    rounds: int = option(7, 'Turns of each implementation.', minimum=1)
+    output: str = option('benchmark.json', 'File for all results; sections that it already contains are kept.')
 
 
-def run_benchmark(config):
+def run(config: BenchmarkConfig) -> None:
     """Measure the sections that a config names."""
-    known, output = plan_sections(config.baseline or None), Path(config.output)
-    names = config.sections.split(',') if config.sections else QUICK if config.quick else list(known)
+    known, output, names = plan.sections(), Path(config.output), config.sections.split(',')
     if unknown := [name for name in names if name not in known]:
-        raise ConfigError(f'there is no section {unknown[0]!r}; choose --sections of {",".join(known)}')
-    if config.baseline and not (Path(config.baseline) / 'experiments' / 'benchmark').is_dir():
-        raise ConfigError(f'--baseline={config.baseline} holds no copy of protojax; give its root')
-    try:
-        output.touch()  # before minutes are spent
-    except OSError as error:
-        raise ConfigError(f'cannot write --output={output}: {error.strerror}; choose another') from error
-    rounds = config.rounds or (QUICK_ROUNDS if config.quick else ROUNDS)
-    if config.quick:
-        print(f'Quick: {rounds} rounds of {", ".join(names)} alone.\n')
-    chosen, code = [known[name] for name in names], reported_code(config.baseline)
-    measure_sections(chosen, plan_matmuls(MATMUL_SIZE), output, rounds=rounds, seconds=SECONDS, code=code)
+        raise ConfigError(f'unknown section {unknown[0]!r}; choose --sections from {",".join(known)}')
+    output.touch()  # fail fast
+    chosen, yardstick = [known[name] for name in names], plan.matmul(plan.MATMUL_SIZE)
+    measure_sections(chosen, yardstick, output, rounds=config.rounds, seconds=plan.SECONDS, code=report.code())
 
 
-def measure_sections(sections, yardsticks, output, *, rounds, seconds, code):
-    """Measure some sections, print their tables and write all figures -> the figures.
+def measure_sections(
+    sections: list[plan.Section], yardstick: plan.Contender, output: Path, *, rounds: int, seconds: float, code: dict
+) -> None:
+    """Measure sections, print their tables and write all results.
 
-    What has been measured is written after each section, with `code`, which names what was measured. Other sections
-    that the file holds already stay in it if they are of the same machine and versions: a run can be made in parts.
+    The results are written after each section, with `code`, the commit that was measured. Other sections of the file
+    are kept if they come from the same machine and versions, so a benchmark can be run in parts.
     """
-    machine = reported_machine()
-    figures = {'machine': machine, 'rounds': rounds, 'seconds_per_turn': seconds}
-    figures['sections'] = earlier_sections(output, machine)
-    print(report_introduction(machine), flush=True)
+    machine = report.machine()
+    kept = {section['section']: section for section in report.earlier(output, machine)}
+    versions = ', '.join(f'{name} {version}' for name, version in machine['versions'].items())
+    print(f'{machine["processor"]}, load {machine["load_before"]:.1f} at the start; {versions}\n', flush=True)
     for section in sections:
-        found = section_summary(section, yardsticks, *measure(section, yardsticks, rounds=rounds, seconds=seconds))
-        others = [other for other in figures['sections'] if other['section'] != section.name]
-        figures['sections'] = [*others, found | code]
-        write_whole(output, json.dumps(figures, indent=2) + '\n')
-        print(section_report(found), flush=True)
-    return figures
+        found = report.summary(section, yardstick, *measure(section, yardstick, rounds=rounds, seconds=seconds))
+        kept[section.name] = found | code
+        results = {'machine': machine, 'rounds': rounds, 'seconds_per_turn': seconds, 'sections': list(kept.values())}
+        write_whole(output, json.dumps(results, indent=2) + '\n')
+        print(report.markdown_section(found), flush=True)
 
 
 if __name__ == '__main__':
-    launch_command(BenchmarkConfig(), run_benchmark)
+    launch_command(BenchmarkConfig(), run)

@@ -1,38 +1,38 @@
-"""protojax as a contender. Each function builds one and gives `run(n)`, which returns when n steps are done.
+"""Measured functions of protojax. Each returns `run(n)`, which blocks until n steps are done.
 
-Training and evaluation are those of the experiments; only the loop around them is repeated here.
+Training and evaluation are the same as in the experiments; only the loop around them is repeated here.
 """
 
 import math
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.benchmark.workloads import random_images
+from experiments.benchmark.plan import Run, Workload, random_images, repeated
+from protojax import hosted
 from protojax.devices import cpu_compiler_options, parallelize, place, usable_devices
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
-from protojax.hosted import hosted_episodes
-from protojax.tasks import few_shot_task
+from protojax.learners import Learner, few_shot_learner
 from protojax.training import STEPS_AHEAD, create_state, train_step
 
 
-def training_contender(workload, *, kernels, dtype='float32', placement='device'):
-    """One step: draw an episode and update the parameters; the data lie on the device, the host or in a mapped file."""
-    task, devices = contender_task(workload, kernels, dtype), usable_devices(workload.images)
+def training(workload: Workload, *, kernels: bool, dtype: str = 'float32', placement: str = 'device') -> Run:
+    """Step: sample an episode and update the parameters. The data are on the device, the host or memory-mapped."""
+    task, devices = learner(workload, kernels, dtype), usable_devices(workload.images)
     optimizer = optax.adam(1e-3)
     step = partial(train_step, loss=task.loss, optimizer=optimizer, report_every=100)
     step = parallelize(step, devices, donate=True)
-    state = place(create_state(*task.initialize(jax.random.key(0)), optimizer), devices)
+    state = place(create_state(*task.init(jax.random.key(0)), optimizer), devices)
     key = jax.random.key(1)
-    feed = _contender_feed(workload, placement, key, devices)
+    feed = _feed(workload, placement, key, devices)
 
     def run(steps):
         nonlocal state
@@ -45,116 +45,45 @@ def training_contender(workload, *, kernels, dtype='float32', placement='device'
     return run
 
 
-def traced_contender(workload, *, kernels):
-    """As `training_contender`, under XLA's profiler; `run` gives the share of the time in which no step was at work."""
-    train = training_contender(workload, kernels=kernels)
-
-    def run(steps):
-        with tempfile.TemporaryDirectory() as folder:
-            with jax.profiler.trace(folder):
-                train(steps)
-            trace = next(Path(folder).rglob('*.xplane.pb'))
-            return contender_idle_share(jax.profiler.ProfileData.from_file(str(trace)))
-
-    return run
+def evaluation(workload: Workload, *, kernels: bool, dtype: str = 'float32') -> Run:
+    """Step: embed every image once, then run all episodes on the embeddings."""
+    task, devices = learner(workload, kernels, dtype), jax.local_devices()
+    variables = place(task.init(jax.random.key(0)), devices)
+    embed = partial(embedder(task.embed, devices), *variables, place(dataset(workload), devices))
+    score = episode_scorer(task.classify, devices, **workload.sizes, episodes=workload.episodes)
+    return repeated(lambda: score(*variables, embed(), jax.random.key(2)).accuracy)
 
 
-def evaluation_contender(workload, *, kernels, dtype='float32'):
-    """One step: embed every image once, then run all episodes on the embeddings."""
-    embed = _contender_embedder(workload, kernels, dtype)
-    score = _contender_scorer(workload)
-    return _repeated_contender(lambda: score(embed()).accuracy)
-
-
-def embedding_contender(workload, *, kernels):
-    """One step: embed every image."""
-    embed = _contender_embedder(workload, kernels)
-    return _repeated_contender(lambda: embed().items.shape)
-
-
-def episodes_contender(workload):
-    """One step: run all episodes on embeddings."""
-    score = _contender_scorer(workload)
-    values = np.random.default_rng(0).normal(size=(workload.classes, workload.items, 64)).astype(np.float32)
-    return _repeated_contender(lambda: score(Dataset(values, _class_counts(workload))).accuracy)
-
-
-def matmul_contender(size):
-    """One step: the product of two square matrices."""
+def matmul(size: int) -> Run:
+    """Step: multiply two square matrices."""
     x = jnp.ones((size, size))
     product = jax.jit(jnp.matmul, compiler_options=cpu_compiler_options())
-    return _repeated_contender(lambda: product(x, x).block_until_ready().shape)
+    return repeated(lambda: product(x, x).block_until_ready().shape)
 
 
-def contender_task(workload, kernels, dtype='float32'):
-    sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query}
-    return few_shot_task(Conv4(kernels=kernels, dtype=jnp.dtype(dtype)), workload.image, **sizes)
+def learner(workload: Workload, kernels: bool, dtype: str = 'float32') -> Learner:
+    return few_shot_learner(Conv4(kernels=kernels, dtype=jnp.dtype(dtype)), workload.image, **workload.sizes)
 
 
-def contender_dataset(workload):
-    return Dataset(random_images(workload), _class_counts(workload))
+def dataset(workload: Workload) -> Dataset:
+    return Dataset(random_images(workload), _counts(workload))
 
 
-def _contender_feed(workload, placement, key, devices):
-    """What the steps are given, one after the other: all data, or an episode of those that stay on the host.
-
-    These lie in memory, or in a file that is all holes and takes no room on the disk.
-    """
+def _feed(workload: Workload, placement: str, key: jax.Array, devices: list) -> Iterator:
+    """Yield the data of each step: the whole data set, or an episode of data on the host or in a sparse file."""
     if placement == 'device':
-        return repeat(place(contender_dataset(workload), devices))
-    dataset = contender_dataset(workload) if placement == 'host' else Dataset(_zeros(workload), _class_counts(workload))
-    return hosted_episodes(dataset, key, 0, way=workload.way, items=workload.shot + workload.query)
+        return repeat(place(dataset(workload), devices))
+    data = dataset(workload) if placement == 'host' else _zeros(workload)
+    return hosted.episodes(data, key, 0, way=workload.way, items=workload.shot + workload.query)
 
 
-def _zeros(workload):
-    """A mapped file of zeros in the form of a data set."""
+def _zeros(workload: Workload) -> Dataset:
+    """Memory-map a data set of zeros."""
     shape = (workload.classes, workload.items, *workload.image)
     with tempfile.TemporaryFile() as file:
         file.truncate(math.prod(shape))
-        return np.memmap(file, np.uint8, 'r', shape=shape)
+        return Dataset(np.memmap(file, np.uint8, 'r', shape=shape), _counts(workload))
 
 
-def _class_counts(workload):
+def _counts(workload: Workload) -> np.ndarray:
     return np.full(workload.classes, workload.items, np.int32)
-
-
-def _contender_embedder(workload, kernels, dtype='float32'):
-    """A function that embeds the workload's images: () -> Dataset of embeddings."""
-    task, devices = contender_task(workload, kernels, dtype), jax.local_devices()
-    variables = place(task.initialize(jax.random.key(0)), devices)
-    return partial(embedder(task.embed, devices), *variables, place(contender_dataset(workload), devices))
-
-
-def _contender_scorer(workload):
-    """A function that runs the workload's episodes: Dataset of embeddings -> Score."""
-    sizes = {'way': workload.way, 'shot': workload.shot, 'query': workload.query, 'episodes': workload.episodes}
-    score = episode_scorer(contender_task(workload, kernels=False).classify, jax.local_devices(), **sizes)
-    return lambda embedded: score({'classifier': {}}, embedded, jax.random.key(2))
-
-
-def _repeated_contender(once):
-    """`run` of something that waits for its own end; gives the last result."""
-
-    def run(steps):
-        for _ in range(steps):
-            result = once()
-        return result
-
-    return run
-
-
-def contender_idle_share(profile):
-    """Part of the time between the start of the first program and the end of the last in which none was running.
-
-    XLA runs a program as ThunkExecutor::Execute and then waits for its last pieces. None where it has no such names.
-    """
-    lines = (line for plane in profile.planes for line in plane.lines)
-    events = (event for line in lines for event in line.events if event.name.startswith('ThunkExecutor::Execute'))
-    spans = sorted((event.start_ns, event.start_ns + event.duration_ns) for event in events)
-    if not spans:
-        return None
-    idle, end = 0, spans[0][1]
-    for start, stop in spans:
-        idle += max(start - end, 0)
-        end = max(end, stop)
-    return idle / (end - spans[0][0])

@@ -1,121 +1,112 @@
-"""Contenders measured in turn, round after round, so that what slows the machine for a while slows all of them."""
+"""Measurement in turns: each implementation runs in a separate process, one at a time, round after round.
 
-import contextlib
-import importlib.util
-import statistics
+Interleaving spreads slow periods of the machine over all implementations. Imports neither JAX nor PyTorch, because each
+process must only contain the libraries that it uses.
+"""
+
+import importlib
+import multiprocessing
+import os
+import re
+import signal
+import sys
 import time
-from typing import NamedTuple
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from experiments.benchmark.workers import Worker, WorkerError
-from experiments.running.progress import show_above_progress
+from experiments.benchmark.plan import Contender, Run, Section
 
-PAUSE = 0.05  # seconds before a turn, in which the threads of the last one fall asleep
-TRACED_STEPS = 16
-
-
-class Measurement(NamedTuple):
-    """What was measured of one contender."""
-
-    first_step: float  # seconds, with everything that is compiled for it
-    turns: list  # seconds per step, one mean of several steps in each round
-    peak_memory: int | None  # bytes
-
-    @property
-    def best(self):
-        return min(self.turns)
-
-    @property
-    def median(self):
-        return statistics.median(self.turns)
-
-    @property
-    def swing(self):
-        """Share of the best round's rate that the slowest round lost."""
-        return 1 - min(self.turns) / max(self.turns)
+PAUSE = 0.05  # seconds before a turn, so that the threads of the last one fall asleep
+_run: Run  # of this process, if it is one of an implementation
 
 
-def measure(section, yardsticks, *, rounds, seconds):
-    """All rounds of a section and of the yardsticks -> {name: Measurement}, idle share, {name: why it is left out}.
+class Worker:
+    """The process of an implementation and its measurements."""
 
-    In each round every contender runs for about that many seconds, and at least one step.
-    """
-    runners, left_out = {}, {}
-    for entry in (*section.entries, *yardsticks):
-        name = entry.contender.name
-        show_above_progress(f'{section.name}: starting {name}')
-        with _leaving_out(name, left_out):
-            runners[name] = _MeasuredRunner(entry.contender, seconds, section.fits_memory)
-    for number in range(1, rounds + 1):
-        for name, runner in runners.items():
-            if name not in left_out:
-                with _leaving_out(name, left_out):
-                    runner.take_turn()
-        best = ', '.join(f'{name} {min(runner.turns):.4f} s' for name, runner in runners.items() if runner.turns)
-        show_above_progress(f'{section.name}: round {number} of {rounds}, best so far: {best}')
-    found = {}
-    for name, runner in runners.items():
-        runner.stop()
-        if name not in left_out:
-            found[name] = Measurement(runner.first_step, runner.turns, runner.peak_memory)
-    return found, _measure_trace(section), left_out
+    first_step: float | None = None  # seconds, including compilation
+    peak_memory: int | None = None  # bytes, of the whole process
+    pool: ProcessPoolExecutor | None = None
 
+    def __init__(self, contender: Contender):
+        self.contender = contender
+        self.turns: list[float] = []  # seconds per step, one mean per round
 
-@contextlib.contextmanager
-def _leaving_out(name, left_out):
-    """Note who fails and why, and go on without them."""
-    try:
-        yield
-    except WorkerError as error:
-        left_out[name] = str(error)
-        show_above_progress(f'{name} is left out: {error}')
-
-
-class _MeasuredRunner:
-    """A contender, and what it has done so far; its process waits between the turns or is started for each of them."""
-
-    def __init__(self, contender, seconds, waits):
-        if contender.module == 'torch_contenders' and importlib.util.find_spec('torch') is None:
-            raise WorkerError("PyTorch is not installed; pip install 'protojax[benchmark]'")
-        self.contender, self.seconds, self.waits = contender, seconds, waits
-        self.worker = self.first_step = self.peak_memory = None
-        self.turns = []
-        if waits:
-            self.start()
-
-    def start(self):
-        """Start the process, compile, and run two steps, one prepared while the other runs, as in the turns."""
-        self.worker = Worker(self.contender)
-        first = self.worker.run(1).seconds
-        self.first_step = self.first_step or first
-        self.steps = max(1, round(self.seconds / self.worker.run(2).seconds))
-
-    def stop(self):
-        if self.worker is not None:
-            self.worker.stop()
-            self.worker = None
-
-    def take_turn(self):
-        if self.worker is None:
-            self.start()
+    def take_turn(self, seconds: float) -> None:
+        """Run for about this many seconds and at least one step; the first time, start the process and compile."""
+        if self.pool is None:
+            self._start(seconds)
         time.sleep(PAUSE)
-        turn = self.worker.run(self.steps)
-        self.turns.append(turn.seconds)
-        self.peak_memory = turn.peak_memory
-        if not self.waits:
-            self.stop()
+        self.turns.append(self._run(self.steps))
+
+    def stop(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown()
+            self.pool = None
+
+    def _start(self, seconds: float) -> None:
+        context, before = multiprocessing.get_context('spawn'), dict(os.environ)
+        # The parent handles Ctrl-C.
+        self.pool = ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        os.environ.update(self.contender.environment)  # inherited by the new process
+        try:
+            built = self.pool.submit(_build, self.contender)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        built.result()
+        first = self._run(1)
+        self.first_step = self.first_step or first
+        self.steps = max(1, round(seconds / self._run(2)))  # two, so that one is dispatched while the other runs
+
+    def _run(self, steps: int) -> float:
+        seconds, self.peak_memory = self.pool.submit(_time, steps).result()
+        return seconds
 
 
-def _measure_trace(section):
-    """Share of the time in which no step was at work, where the section asks for it."""
-    if section.traced is None:
-        return None
-    show_above_progress(f'{section.name}: tracing')
-    try:
-        worker = Worker(section.traced)
-        worker.run(1)
-        idle = worker.run(TRACED_STEPS).value
+def _build(contender: Contender) -> None:
+    """Build the function that this process measures."""
+    global _run
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    module = importlib.import_module(contender.module, __package__)
+    _run = getattr(module, contender.function)(contender.workload, **contender.options)
+
+
+def _time(steps: int) -> tuple[float, int | None]:
+    """Run several steps -> seconds per step, peak resident memory of this process if the system reports it."""
+    started = time.perf_counter()
+    _run(steps)
+    seconds = (time.perf_counter() - started) / steps
+    status = Path('/proc/self/status')
+    found = re.search(r'VmHWM:\s+(\d+) kB', status.read_text()) if status.exists() else None
+    return seconds, int(found[1]) * 1024 if found else None
+
+
+def measure(
+    section: Section, yardstick: Contender, *, rounds: int, seconds: float
+) -> tuple[dict[str, Worker], dict[str, str]]:
+    """Run all rounds of a section and of the yardstick, with turns of about `seconds`.
+
+    Returns:
+        The measurements by name, and the failures of the implementations that are left out.
+    """
+    workers = {contender.name: Worker(contender) for contender in (*section.contenders, yardstick)}
+    left_out: dict[str, str] = {}
+    for number in range(1, rounds + 1):
+        for name, worker in list(workers.items()):
+            try:
+                worker.take_turn(seconds)
+            except Exception as error:  # of any kind, also a killed process
+                left_out[name] = f'{type(error).__name__}: {error}'
+                workers.pop(name).stop()
+                _log(f'{name} is left out: {left_out[name]}')
+            if not section.fits_memory:
+                worker.stop()
+        best = ', '.join(f'{name} {min(worker.turns):.4f} s' for name, worker in workers.items())
+        _log(f'{section.name}: round {number} of {rounds}, best so far: {best}')
+    for worker in workers.values():
         worker.stop()
-    except WorkerError as error:
-        show_above_progress(f'{section.name}: no trace: {error}')
-        return None
-    return idle
+    return workers, left_out
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

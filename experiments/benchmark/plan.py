@@ -1,186 +1,196 @@
-"""Which contenders meet in which section of the benchmark."""
+"""The plan of the benchmark: workloads, and which implementations are measured in which section.
 
-import math
-from collections.abc import Mapping
-from typing import NamedTuple
+Imports neither JAX nor PyTorch, because each measured process must only contain the libraries that it uses.
+"""
 
-from experiments.benchmark.workloads import EVALUATION, MINIIMAGENET, OMNIGLOT
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-ROUNDS, QUICK_ROUNDS = 7, 2
-SECONDS = 1.0  # of a turn
-QUICK = ('omniglot', 'evaluation')  # sections
+import numpy as np
+
+SECONDS = 1.0  # duration of a turn
 MATMUL_SIZE = 4096
+FILTERS = 64
 TUNED_MALLOC = {
     'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=8000000000:'
     'glibc.malloc.trim_threshold=16000000000:glibc.malloc.top_pad=268435456'
 }
+Run = Callable[[int], Any]  # runs a number of steps and blocks until they are done
 
 
-class PlannedContender(NamedTuple):
-    """What the process of a contender builds: `function(*arguments, **options)` of a module of this package.
+class Workload(NamedTuple):
+    """Sizes of an episode and of the data set that it is sampled from."""
 
-    With `checkout` the package is that of another copy of protojax, whose function takes the same arguments.
-    """
+    way: int
+    shot: int
+    query: int
+    image: tuple[int, int, int]  # height, width, channels
+    classes: int
+    items: int  # images per class
+    episodes: int = 1  # per evaluation
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {'way': self.way, 'shot': self.shot, 'query': self.query}
+
+    @property
+    def images(self) -> int:
+        """Number of images in one episode."""
+        return self.way * (self.shot + self.query)
+
+    @property
+    def total(self) -> int:
+        """Number of images in the data set."""
+        return self.classes * self.items
+
+    @property
+    def embedding_flops(self) -> list[int]:
+        """Operations of each of the four convolutions on one image, counted as direct convolutions."""
+        height, width, channels = self.image
+        flops = []
+        for _ in range(4):
+            flops.append(2 * 9 * height * width * channels * FILTERS)
+            height, width, channels = height // 2, width // 2, FILTERS
+        return flops
+
+    @property
+    def training_flops(self) -> int:
+        """Operations of a training step: forward, and twice as many backward except for the gradient of the images."""
+        first, *others = self.embedding_flops
+        return self.images * (2 * first + 3 * sum(others))
+
+    def __str__(self) -> str:
+        sizes = f'{self.way}-way {self.shot}-shot {self.query}-query, {"x".join(map(str, self.image))}'
+        return f'{sizes}, {self.classes:,} classes'
+
+
+OMNIGLOT = Workload(way=60, shot=1, query=5, image=(28, 28, 1), classes=4112, items=20)
+# A tenth of miniImageNet's images: the time of a step does not depend on it, and each process has a separate copy.
+MINIIMAGENET = Workload(way=20, shot=5, query=15, image=(84, 84, 3), classes=64, items=60)
+EVALUATION = Workload(way=20, shot=5, query=15, image=(28, 28, 1), classes=1692, items=20, episodes=1000)
+
+
+def random_images(workload: Workload) -> np.ndarray:
+    """Return a data set of noise: uint8 [classes, items, *image]."""
+    shape = (workload.classes, workload.items, *workload.image)
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
+def repeated(once: Callable[[], Any]) -> Run:
+    """Return `run` for a blocking function; it returns the last result."""
+
+    def run(steps):
+        for _ in range(steps):
+            result = once()
+        return result
+
+    return run
+
+
+class Contender(NamedTuple):
+    """An implementation: its process calls `function(workload, **options)` of a module."""
 
     name: str
-    module: str
+    module: str  # '.name' in this package
     function: str
-    arguments: tuple
+    workload: Workload | int  # or the size of a matrix
     options: Mapping = {}
-    environment: Mapping = {}  # variables that the process starts with
-    checkout: str | None = None
+    environment: Mapping = {}  # variables set at the start of the process
+    scale: int = 1  # steps per reported unit
+
+    @property
+    def flops(self) -> int:
+        """Operations of a step."""
+        if isinstance(self.workload, int):
+            return 2 * self.workload**3
+        if self.function == 'training':
+            return self.workload.training_flops
+        images = self.workload.images if self.scale > 1 else self.workload.total
+        return images * sum(self.workload.embedding_flops)
 
 
-class PlannedEntry(NamedTuple):
-    """A contender and what one of its steps is."""
-
-    contender: PlannedContender
-    images: int = 0  # embedded in a step
-    flops: int = 0  # of a step
-    scale: int = 1  # steps in the unit that the section reports
-
-
-class PlannedSection(NamedTuple):
-    """Contenders that are measured in turn; ratios are to the first of them."""
+class Section(NamedTuple):
+    """Implementations that are measured in turn; ratios are relative to the first."""
 
     name: str
     title: str
-    unit: str  # whose seconds the table shows
-    entries: tuple
-    traced: PlannedContender | None = None  # gives the share of time between steps
-    fits_memory: bool = True  # whether all contenders may wait for their turns in memory
+    unit: str  # unit of work whose seconds are reported
+    contenders: list[Contender]
+    fits_memory: bool = True  # whether all processes fit into memory at once
 
 
-def plan_sections(baseline=None):
-    """All sections by name; with a path to another copy of protojax, that one is a contender."""
+def sections() -> dict[str, Section]:
+    """Return all sections by name."""
     found = [
-        plan_training_section('omniglot', 'Training, Omniglot', OMNIGLOT, baseline),
-        plan_training_section('miniimagenet', 'Training, miniImageNet', MINIIMAGENET, baseline)._replace(
-            fits_memory=False
-        ),
-        plan_evaluation_section('evaluation', EVALUATION, baseline),
-        _plan_placement('placement', MINIIMAGENET),
-        _plan_episodes('episodes', EVALUATION._replace(episodes=10_000), baseline),
-        _plan_growth('way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
-        _plan_growth('size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
-        _plan_growth('classes', [OMNIGLOT._replace(classes=classes) for classes in (500, 5000, 50_000)]),
+        _training('omniglot', 'Omniglot', OMNIGLOT),
+        _training('miniimagenet', 'miniImageNet', MINIIMAGENET)._replace(fits_memory=False),
+        evaluation(EVALUATION),
+        _placement(MINIIMAGENET),
     ]
     return {section.name: section for section in found}
 
 
-def _plan_ours(function, workload, baseline):
-    """protojax in its forms; with a path to another copy of it, that one too."""
-    found = [
-        PlannedContender('protojax', 'contenders', function, (workload,), {'kernels': True}),
-        PlannedContender(
-            'protojax, bfloat16', 'contenders', function, (workload,), {'kernels': True, 'dtype': 'bfloat16'}
-        ),
-        PlannedContender('protojax, kernels off', 'contenders', function, (workload,), {'kernels': False}),
-    ]
-    if baseline:
-        found.append(found[0]._replace(name='protojax, baseline', checkout=baseline))
-    return found
+def _ours(name: str, function: str, workload: Workload, **options) -> Contender:
+    return Contender(name, '.contenders', function, workload, {'kernels': True, **options})
 
 
-def _plan_torch(name, function, workload, *, tuned=False, **options):
-    """PyTorch; tuned, with an allocator that gives no memory back, which is the best that its users can set."""
-    return PlannedContender(name, 'torch_contenders', function, (workload,), options, TUNED_MALLOC if tuned else {})
+def _variants(function: str, workload: Workload) -> list[Contender]:
+    """Return the variants of protojax."""
+    slower = _ours('protojax, kernels off', function, workload, kernels=False)
+    low = _ours('protojax, bfloat16', function, workload, dtype='bfloat16')
+    return [_ours('protojax', function, workload), low, slower]
 
 
-def plan_matmuls(size):
-    """A large float32 matrix product, in both libraries: what the machine can do at best."""
-    of_jax = PlannedContender('matmul in JAX', 'contenders', 'matmul_contender', (size,))
-    of_torch = PlannedContender('matmul in PyTorch', 'torch_contenders', 'torch_matmul', (size,))
-    return PlannedEntry(of_jax, flops=2 * size**3), PlannedEntry(of_torch, flops=2 * size**3)
+def _torch(name: str, function: str, workload: Workload, *, tuned: bool = False, **options) -> Contender:
+    """Return a PyTorch variant; tuned, with an allocator that keeps its memory, the best that users can set."""
+    name, environment = (f'{name}, tuned malloc', TUNED_MALLOC) if tuned else (name, {})
+    options = {'layout': 'channels_last', **options}
+    return Contender(f'PyTorch {name}', '.torch_contenders', function, workload, options, environment)
 
 
-def plan_training_section(name, title, workload, baseline=None):
-    last = {'layout': 'channels_last'}
+def matmul(size: int) -> Contender:
+    """Return a large float32 matrix product, as a measure of the machine."""
+    return Contender('matmul', '.contenders', 'matmul', size)
+
+
+def _training(name: str, title: str, workload: Workload) -> Section:
+    """Compare training steps."""
     contenders = [
-        *_plan_ours('training_contender', workload, baseline),
-        PlannedContender('textbook Flax', 'textbook', 'textbook_training', (workload,)),
-        _plan_torch('PyTorch NCHW', 'torch_training', workload, layout='contiguous_format'),
-        _plan_torch('PyTorch channels_last', 'torch_training', workload, **last),
-        _plan_torch('PyTorch channels_last, tuned malloc', 'torch_training', workload, tuned=True, **last),
-        _plan_torch(
-            'PyTorch bfloat16 autocast, tuned malloc', 'torch_training', workload, tuned=True, autocast=True, **last
-        ),
-        _plan_torch('PyTorch compiled, tuned malloc', 'torch_training', workload, tuned=True, compiled=True, **last),
+        *_variants('training', workload),
+        Contender('textbook Flax', '.textbook', 'training', workload),
+        _torch('NCHW', 'training', workload, layout='contiguous_format'),
+        _torch('channels_last', 'training', workload),
+        _torch('channels_last', 'training', workload, tuned=True),
+        _torch('bfloat16 autocast', 'training', workload, tuned=True, autocast=True),
+        _torch('compiled', 'training', workload, tuned=True, compiled=True),
     ]
-    flops = workload.training_flops
-    entries = tuple(PlannedEntry(contender, workload.images, flops) for contender in contenders)
-    traced = PlannedContender('protojax, traced', 'contenders', 'traced_contender', (workload,), {'kernels': True})
-    return PlannedSection(name, f'{title}: {_describe_plan(workload)}', 'step', entries, traced)
+    return Section(name, f'Training, {title}: {workload}', 'step', contenders)
 
 
-def plan_evaluation_section(name, workload, baseline=None):
-    """Every image embedded once, or, as is usual, each episode, of which some are run and the time scaled."""
-    per_image, total = sum(workload.embedding_flops), workload.classes * workload.items
-    last = {'layout': 'channels_last'}
-    once = [
-        *_plan_ours('evaluation_contender', workload, baseline),
-        _plan_torch('PyTorch channels_last, images embedded once', 'torch_stored_evaluation', workload, **last),
-        _plan_torch(
-            'PyTorch channels_last, tuned malloc, images embedded once',
-            'torch_stored_evaluation',
-            workload,
-            tuned=True,
-            **last,
-        ),
+def evaluation(workload: Workload) -> Section:
+    """Compare evaluations: every image embedded once, or every episode (a sample of episodes, scaled)."""
+    each = 'each episode embedded (scaled)'
+    sampled = [
+        Contender(f'textbook Flax, {each}', '.textbook', 'evaluation', workload),
+        _torch(f'NCHW, {each}', 'evaluation', workload, layout='contiguous_format'),
+        _torch(f'channels_last, {each}', 'evaluation', workload),
     ]
-    each = [
-        PlannedContender('textbook Flax', 'textbook', 'textbook_evaluation', (workload,)),
-        _plan_torch('PyTorch NCHW', 'torch_evaluation', workload, layout='contiguous_format'),
-        _plan_torch('PyTorch channels_last', 'torch_evaluation', workload, **last),
+    contenders = [
+        *_variants('evaluation', workload),
+        _torch('channels_last', 'stored_evaluation', workload),
+        _torch('channels_last', 'stored_evaluation', workload, tuned=True),
+        *(one._replace(scale=workload.episodes) for one in sampled),
     ]
-    entries = [PlannedEntry(contender, total, per_image * total) for contender in once]
-    for contender in each:
-        named = contender._replace(name=f'{contender.name}, each episode embedded (scaled)')
-        entries.append(PlannedEntry(named, workload.images, per_image * workload.images, workload.episodes))
-    title = f'Evaluation, {workload.episodes:,} episodes: {_describe_plan(workload)}, {total:,} images'
-    return PlannedSection(name, title, f'{workload.episodes:,} episodes', tuple(entries))
+    title = f'Evaluation, {workload.episodes:,} episodes: {workload}, {workload.total:,} images'
+    return Section('evaluation', title, f'{workload.episodes:,} episodes', contenders)
 
 
-def _plan_episodes(name, workload, baseline=None):
-    """What episodes cost once everything is embedded, beside the embedding."""
-    images = workload.classes * workload.items
-    label = f'embedding {images:,} images'
-    embedding = [PlannedContender(label, 'contenders', 'embedding_contender', (workload,), {'kernels': True})]
-    if baseline:
-        embedding.append(embedding[0]._replace(name=f'{label}, baseline', checkout=baseline))
-    flops = images * sum(workload.embedding_flops)
-    entries = [PlannedEntry(contender, images, flops) for contender in embedding]
-    for way, shot in ((5, 1), (5, 5), (20, 1), (20, 5)):
-        label = f'{workload.episodes:,} episodes, {way}-way {shot}-shot'
-        setting = workload._replace(way=way, shot=shot)
-        entries.append(PlannedEntry(PlannedContender(label, 'contenders', 'episodes_contender', (setting,))))
-    return PlannedSection(name, 'protojax: embedding, and episodes on the embeddings', 'row', tuple(entries))
-
-
-def _plan_placement(name, workload):
-    """What it costs a training step that the data lie on the host or in a file larger than memory."""
+def _placement(workload: Workload) -> Section:
+    """Compare training steps with data on the device, on the host, or in a file larger than memory."""
     large = workload._replace(classes=1600, items=600)
-    size = round(math.prod((large.classes, large.items, *large.image)) / 1e9)
-    forms = (('device', workload, 'device'), ('host', workload, 'host'), (f'host, a file of {size} GB', large, 'file'))
-    entries = [_plan_step(f'data on the {label}', data, placement=placement) for label, data, placement in forms]
-    return PlannedSection(name, f'protojax: where the data lie, {_describe_plan(workload)}', 'step', tuple(entries))
-
-
-def _plan_growth(name, workloads):
-    """How the training step of protojax grows with one size."""
-    what = {'way': 'way', 'size': 'the size of images', 'classes': 'the number of classes in the data set'}[name]
-    entries = [_plan_step(_describe_plan(workload), workload) for workload in workloads]
-    return PlannedSection(name, f'protojax: the training step and {what}', 'step', tuple(entries))
-
-
-def _plan_step(label, workload, **options):
-    """A training step of protojax."""
-    options = {'kernels': True, **options}
-    contender = PlannedContender(label, 'contenders', 'training_contender', (workload,), options)
-    return PlannedEntry(contender, workload.images, workload.training_flops)
-
-
-def _describe_plan(workload):
-    height, width, channels = workload.image
-    sizes = f'{workload.way}-way {workload.shot}-shot {workload.query}-query, {height}x{width}x{channels}'
-    return f'{sizes}, {workload.classes:,} classes'
+    contenders = [
+        _ours('data on the device', 'training', workload),
+        _ours('data on the host', 'training', workload, placement='host'),
+        _ours('data on the host, a file of 20 GB', 'training', large, placement='file'),
+    ]
+    return Section('placement', f'protojax: location of the data, {workload}', 'step', contenders)

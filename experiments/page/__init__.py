@@ -1,6 +1,6 @@
-"""A page to draw on: `python -m experiments.page`."""
+"""Browser demo: `python -m experiments.page`."""
 
 import os
 
-# Read when NumPy is loaded. Its factorisations are small here, and threads that wait for each other would take longer.
+# Read when NumPy is imported. Its factorisations are small here, and threads would only wait for each other.
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')

@@ -1,16 +1,14 @@
-"""The server behind the page: Python's own, for this machine alone.
+"""HTTP server of the page, for this machine only.
 
-It listens on 127.0.0.1. Whoever asks must know the token in the address, so other users of the machine and other pages
-in the browser get nothing; a name that was made to point here by a foreign DNS server is refused by its Host header.
-Requests are limited in size and answered one at a time. Few connections are served at once, and none for long without
-a request of somebody who knows the token.
+It listens on 127.0.0.1. Requests must contain the random token of the address, so other users of the machine and other
+pages in the browser get no answer; the Host header is checked against DNS rebinding. Connections are limited in number,
+and requests in size and time; they are answered one at a time.
 """
 
 import base64
 import contextlib
 import functools
 import hashlib
-import hmac
 import http.server
 import json
 import pathlib
@@ -20,34 +18,36 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Iterator
 
-from experiments.page.answers import answer_embed, answer_fill, answer_load, answer_look, answer_save
-from experiments.page.incoming import LARGEST_HEAD, Incoming
+from experiments.page import answers
 from protojax.errors import first_line
 
 HOST = '127.0.0.1'
 LARGEST_REQUEST = 1 << 25  # bytes: a photograph, or a thousand classes with their examples
-PATIENCE = 60  # seconds for a body, for an answer to be taken, and between two requests
-MOST_CONNECTIONS = 64  # at once; a browser has six
 HTML = pathlib.Path(__file__).with_name('page.html')
-ACTIONS = {'embed': answer_embed, 'look': answer_look, 'save': answer_save, 'load': answer_load}
+CONNECTIONS = 64  # at a time
+ACTIONS = (answers.embed, answers.look, answers.save, answers.load, answers.export_model)
+MISSING = 'not found; the address of the page is in the terminal'
 
 
-class ServedLater:
-    """Like a Future of a function's value, but the function is called when the value is first asked for."""
+class Lazy:
+    """Like a Future, but the function is called when its result is first requested."""
 
     def __init__(self, function):
-        self._function, self._turn = functools.cache(function), threading.Lock()
+        self._function, self._lock = functools.cache(function), threading.Lock()
 
     def result(self):
-        with self._turn:
+        with self._lock:
             return self._function()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """The page, the encoders behind it and the alphabets to fill it with.
+    """Serves the page.
 
-    models: name -> Future of an AnsweringModel, or ServedLater; alphabets: Future of a dictionary of alphabets.
+    Args:
+      models: name -> Future or Lazy of a Model.
+      alphabets: name -> alphabet.
     """
 
     daemon_threads = True
@@ -57,8 +57,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(16)
         self.page = HTML.read_bytes()
         self.policy = _security_policy(self.page.decode())
-        self.turn = threading.Lock()
-        self.free = threading.Semaphore(MOST_CONNECTIONS)
+        self.lock, self.slots = threading.Lock(), threading.Semaphore(CONNECTIONS)
         super().__init__((HOST, port), Handler)
 
     @property
@@ -66,28 +65,30 @@ class Server(http.server.ThreadingHTTPServer):
         return f'http://{HOST}:{self.server_port}/{self.token}/'
 
     def answer(self, action, name, body):
-        """The answer to a request, as what becomes JSON."""
+        """Return the answer to a request, to be sent as JSON."""
         if action == 'alphabets':
-            return {'alphabets': list(self.alphabets.result())}
+            return {'alphabets': list(self.alphabets)}
         if action == 'encoders':
             return {'encoders': list(self.models)}
         model = self.models[name].result()
         if action == 'ready':
             return {}
-        with self.turn:  # large images do not fill the memory at the same time
+        with self.lock:  # one large image in memory at a time
             if action == 'fill':
-                return answer_fill(model, self.alphabets.result()[body.decode()])
-            return ACTIONS[action](model, body)
+                return answers.fill(model, self.alphabets[body.decode()])
+            return {function.__name__: function for function in ACTIONS}[action](model, body)
 
-    def verify_request(self, request, client_address):
-        """Whether a connection is served; if not, it is closed."""
-        return self.free.acquire(blocking=False)
+    def process_request(self, request, client_address):
+        if self.slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
-    def finish_request(self, request, client_address):
+    def process_request_thread(self, request, client_address):
         try:
-            super().finish_request(request, client_address)
+            super().process_request_thread(request, client_address)
         finally:
-            self.free.release()
+            self.slots.release()
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):  # a tab was closed
@@ -97,92 +98,64 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     """Checks a request and sends the answer."""
 
-    protocol_version = 'HTTP/1.1'  # keeps connections, which saves time
-    server_version, sys_version = 'protojax', ''
+    timeout = 60  # seconds for each read and write
+    protocol_version = 'HTTP/1.1'  # keeps connections open
     wbufsize = -1  # head and body in one packet
     disable_nagle_algorithm = True
-
-    def setup(self):
-        super().setup()
-        self.rfile.close()
-        self.rfile = Incoming(self.connection)
-
-    def handle_one_request(self):
-        super().handle_one_request()
-        if not self.close_connection:  # only after an answer to our own page, which may rest until the next request
-            self.rfile.allow(PATIENCE)
-            self.rfile.peek(1)
-            self.rfile.expect_head()
-
-    def parse_request(self):
-        if not super().parse_request():
-            return False
-        if not self.rfile.left:
-            self.refuse(431, f'the head of the request is longer than {LARGEST_HEAD} bytes')
-            return False
-        self.rfile.allow(PATIENCE)
-        return True
 
     def do_GET(self):
         if self.trusted() and self.path == f'/{self.server.token}/':
             self.send(200, 'text/html; charset=utf-8', self.server.page)
         else:
-            self.refuse(404, 'there is nothing here; the address is in the terminal')
+            self.refuse(404, MISSING)
 
     def do_POST(self):
         path = re.fullmatch(r'/[^/]*/(\w+)/(\w+)', self.path)
         length = self.headers.get('Content-Length', '')
         if not self.trusted() or not path:
-            return self.refuse(404, 'there is nothing here; the address is in the terminal')
+            return self.refuse(404, MISSING)
         if not re.fullmatch(r'[0-9]{1,12}', length):
-            return self.refuse(411, 'the request does not say how long it is')
+            return self.refuse(411, 'Content-Length is missing')
         if int(length) > LARGEST_REQUEST:
-            return self.refuse(413, f'that is larger than {LARGEST_REQUEST >> 20} MB; shrink it first')
+            return self.refuse(413, f'the request exceeds {LARGEST_REQUEST >> 20} MB; shrink the image first')
         body = self.rfile.read(int(length))
-        if len(body) != int(length):
-            return self.refuse(400, 'the request ended early')
         try:
             found = json.dumps(self.server.answer(*path.groups(), body), allow_nan=False)
-        except ValueError as error:  # our own errors are such
+        except ValueError as error:  # includes DataError and WeightsError
             self.refuse(400, first_line(error))
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            self.refuse(400, f'the request is not understood ({type(error).__name__})')
+            self.refuse(400, f'invalid request ({type(error).__name__})')
         except Exception as error:
             traceback.print_exc()
-            self.refuse(500, f'the server failed ({first_line(error)}); the terminal has more')
+            self.refuse(500, f'the server failed ({first_line(error)}); see the terminal')
         else:
             self.send(200, 'application/json', found.encode())
 
     def trusted(self):
-        """Whether the request is from our own page on this machine."""
+        """Whether the request comes from the page itself."""
         hosts = [f'{name}:{self.server.server_port}' for name in (HOST, 'localhost')]
         origin = self.headers.get('Origin')
         token = self.path.split('/')[1] if self.path.count('/') > 1 else ''
         return (
             self.headers.get('Host') in hosts
             and origin in (None, f'http://{self.headers["Host"]}')
-            and hmac.compare_digest(token.encode(), self.server.token.encode())
+            and secrets.compare_digest(token.encode(), self.server.token.encode())
         )
 
     def send_error(self, code, message=None, explain=None):
-        """What Python's own server says of requests that are none, in our form."""
-        self.refuse(int(code), message or 'this is no request')
+        """Report errors of http.server in the same form."""
+        self.refuse(int(code), message or 'invalid request')
 
     def refuse(self, code, reason):
-        self.close_connection = True  # what remains of the request is not read
+        self.close_connection = True  # the rest of the request is not read
         self.send(code, 'application/json', json.dumps({'error': reason}).encode())
 
     def send(self, code, kind, content):
-        self.connection.settimeout(PATIENCE)
-        self.request_version = self.protocol_version  # with a head also where the request says no version
+        self.request_version = self.protocol_version  # send headers even if the request has no version
         self.send_response(code)
         self.send_header('Content-Type', kind)
         self.send_header('Content-Length', str(len(content)))
         self.send_header('Content-Security-Policy', self.server.policy)
-        self.send_header('Cache-Control', 'no-store')
-        self.send_header('Cross-Origin-Resource-Policy', 'same-origin')
-        self.send_header('Referrer-Policy', 'no-referrer')
-        self.send_header('X-Content-Type-Options', 'nosniff')
         if self.close_connection:
             self.send_header('Connection', 'close')
         self.end_headers()
@@ -192,9 +165,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@functools.cache
 def _security_policy(page):
-    """A Content-Security-Policy that allows this page's script and style, pictures that it makes, and our answers."""
+    """Content-Security-Policy that allows the script and style of the page, data URLs, and requests to this server."""
     allowed = []
     for element in ('script', 'style'):
         (content,) = re.findall(f'<{element}>(.*?)</{element}>', page, re.DOTALL)
@@ -205,12 +177,12 @@ def _security_policy(page):
 
 
 @contextlib.contextmanager
-def file_leading_to_server(address):
-    """The address of a file that leads to another address and that nobody else can read.
+def redirect(address: str) -> Iterator[str]:
+    """URL of a private file that redirects to an address.
 
-    Every user of the machine can read the arguments of the browser, so the token must not be among them.
+    Every user of the machine can read the browser's command line, so it must not contain the token.
     """
-    with tempfile.NamedTemporaryFile('w', suffix='.html') as file:  # which has mode 0600
+    with tempfile.NamedTemporaryFile('w', suffix='.html') as file:  # mode 0600
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
         file.flush()
         yield pathlib.Path(file.name).as_uri()

@@ -1,1 +1,4 @@
-"""What an experiment is made of: its config, its driver, its workdir."""
+"""Runs experiments. A program defines an `Experiment` and calls `launch`."""
+
+from experiments.running.cli import launch as launch
+from experiments.running.config import Experiment as Experiment

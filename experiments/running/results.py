@@ -1,64 +1,84 @@
-"""Results as a dictionary for results.json and as a table beside the paper's."""
+"""Results as the contents of results.json, as a table next to the paper's, and the diagnosis of failed training."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import protojax
-from experiments.reporting.markdown import markdown_table
-from experiments.reporting.paper import USUAL, difference_from_paper, paper_figures
-from experiments.running.identity import config_identity
+from experiments.methods import encoders
+from experiments.paper import markdown, tables
+from experiments.paper.tables import USUAL
+from experiments.running.config import Config
+from experiments.running.evaluate import Setting
+from protojax import Pretrained, Score, Splits
+
+NEAR_CHANCE = 0.1  # accuracy is at chance level if it exceeds chance by less than this fraction, or than its CI
 
 
-def results_of_run(config, data, scores, about, origin=None):
-    """What results.json holds, `about` the data and the training included.
+def of_run(
+    config: Config, data: Splits, scores: Mapping[Setting, Score], about: dict[str, Any], origin: dict | None = None
+) -> dict[str, Any]:
+    """Return the contents of results.json, which do not depend on interruptions of the run.
 
-    Nothing in it depends on how often the run was interrupted.
+    Args:
+        config: Configuration of the run.
+        data: Data set of the run.
+        scores: Cells of the final table.
+        about: Further values about data and training.
+        origin: Origin of the weights, if they come from a file.
     """
-    weights = {} if origin is None else {'weights': origin}
     table = {}
     for setting, score in scores.items():
         rounded = {'accuracy': round(score.accuracy, 4), 'ci95': round(score.ci95, 4)}
-        table[setting] = {**rounded, 'loss': score.loss, 'episodes': score.episodes}
+        table[str(setting)] = {**rounded, 'loss': score.loss, 'episodes': score.episodes}
     return {
         'dataset': data.title,
         'synthetic': data.synthetic,
         'protojax': protojax.__version__,
-        'seed': config.seed,
-        'evaluated_on': config.evaluate_on,
-        'config': config_identity(config),
+        'seed': config.run.seed,
+        'evaluated_on': config.run.evaluate_on,
+        'config': config.identity,
         **about,
-        **weights,
-        config.evaluate_on: table,
+        **({} if origin is None else {'weights': origin}),
+        config.run.evaluate_on: table,
     }
 
 
-def results_origin(description):
-    """Where weights from a file come from, as far as the file says: its digest, the config and classes of training."""
-    trained = description.get('results')
-    config = trained.get('config') if isinstance(trained, dict) else None
-    told = {name: description[name] for name in ('package', 'trained_on') if name in description}
-    return {'digest': description['digest'], **told, 'config': config if isinstance(config, dict) else {}}
+def origin(weights: Pretrained) -> dict[str, Any]:
+    """Return digest, training configuration and training classes of weights, as far as their file contains them."""
+    about = weights.description
+    known = {name: about[name] for name in ('digest', 'package', 'trained_on') if name in about}
+    return {**known, 'config': encoders.trained_with(weights)}
 
 
-def results_as_flags(config):
-    """What matters most of a config. Strings are quoted: those of a foreign file may hold anything."""
+def as_flags(config: Mapping[str, Any]) -> str:
+    """Format the main options of a configuration as flags; texts are quoted because files may contain anything."""
     methods = ('model', 'distance', 'context', 'init')
     unusual = [name for name in methods if config.get(name, USUAL[name]) != USUAL[name]]
     names = [name for name in ('way', 'shot', 'query', *unusual, 'recipe', 'episodes', 'seed') if name in config]
-    return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'flags that their file does not name'
+    return ' '.join(f'--{name}={json.dumps(config[name])}' for name in names) or 'unknown flags'
 
 
-def results_table(results, experiment):
-    """Ours beside the paper's, one line per setting, as text for the terminal."""
-    split, figures = results['evaluated_on'], paper_figures(experiment, results)
+def table(results: Mapping[str, Any], experiment: str) -> str:
+    """Format results next to the paper's, one line per setting, for the terminal."""
+    split, figures = results['evaluated_on'], tables.matching_results(experiment, results)
     rows = []
     for setting, score in results[split].items():
         rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
     lines = ['', f'Accuracy on the {split} classes of {results["dataset"]}, in %']
-    lines += markdown_table(('setting', 'protojax', 'paper'), rows)
-    if figures:
-        return '\n'.join(lines)
-    if reason := difference_from_paper(experiment, results):
-        lines.append(f"The paper's figures cannot be compared with these: {reason}.")
-    else:
-        lines.append('The paper has no figures of a model that is trained like this one.')
+    columns = 3 if figures else 2
+    lines += markdown.table(('setting', 'protojax', 'paper')[:columns], [row[:columns] for row in rows])
+    if not figures:
+        reason = tables.difference(experiment, results)
+        lines.append(f'Not comparable with the paper: {reason}.' if reason else 'The paper has no such model.')
     return '\n'.join(lines)
+
+
+def diagnosis(scores: Mapping[Setting, Score], *, hint: str) -> list[str]:
+    """Report accuracy at chance level in one line, with a remedy; [] if no cell of the final table is."""
+    for setting, score in scores.items():
+        chance = 100 / setting.way
+        if round(score.accuracy, 4) - min(score.ci95, NEAR_CHANCE * chance) <= chance:
+            measured = f'{score.accuracy:.2f} ± {score.ci95:.2f} %'
+            return [f'accuracy is at chance level ({measured} in {setting}); {hint}']
+    return []

@@ -1,0 +1,42 @@
+"""Accuracy and rejection to expect of a classifier, estimated by random splits of its examples."""
+
+import numpy as np
+
+from experiments.own_images.loading import Embedded, counted
+from experiments.running.config import ConfigError
+from protojax.prototype_classifier import PrototypeClassifier
+
+SPLITS = 100
+
+
+def lines(embedded: Embedded, shot: int) -> list[str]:
+    """Report accuracy with `shot` examples per class, and rejection if half of the classes are unseen."""
+    names, labels = np.unique(embedded.classes, return_inverse=True)
+    if np.bincount(labels).min() <= shot:
+        raise ConfigError(f'--estimate={shot} needs more than {counted(shot, "image")} of every class')
+    rng = np.random.default_rng(0)
+    found = [_split(rng, embedded.embeddings, labels, shot) for _ in range(SPLITS)]
+    accuracy, known, unseen = (f'{100 * np.mean(x):.1f} ± {100 * np.std(x):.1f} %' for x in zip(*found, strict=True))
+    return [
+        f'{SPLITS} random splits with {counted(shot, "example")} per class (mean ± standard deviation):',
+        f'accuracy: {accuracy} of the other images, {len(names)} classes',
+        f'rejected as unknown: {known} of the other images, {unseen} of the images of unseen classes '
+        f'({len(names) // 2} classes, {len(names) - len(names) // 2} unseen)',
+    ]
+
+
+def _split(rng, embeddings, labels, shot):
+    """Accuracy, false rejections and rejections of unseen classes in one split, as fractions."""
+    order, way = rng.permutation(len(labels)), labels.max() + 1
+    example, known = np.zeros(len(labels), bool), np.isin(labels, rng.permutation(way)[: way // 2])
+    for label in range(way):
+        example[order[labels[order] == label][:shot]] = True
+
+    def predict(support):
+        present, indices = np.unique(labels[support], return_inverse=True)
+        classifier = PrototypeClassifier.fit(embeddings[support], indices, [str(label) for label in present])
+        prediction = classifier.calibrate(embeddings[support], indices).predict(embeddings)
+        return present[np.asarray(prediction.labels)], np.asarray(prediction.unknown)
+
+    correct, rejected = predict(example)[0] == labels, predict(example & known)[1]
+    return correct[~example].mean(), rejected[known & ~example].mean(), rejected[~known].mean()

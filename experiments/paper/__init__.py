@@ -1,0 +1,1 @@
+"""The paper's tables, the records of our runs, and the pages that compare them."""

@@ -1,1 +1,0 @@
-"""Published runs: their records, and the tables and pages that show them beside the paper."""

@@ -1,0 +1,109 @@
+"""Start of every command: flags, logging, compilation cache, and errors as one line."""
+
+import dataclasses
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import logging as absl_logging
+
+import protojax
+from experiments.methods.options import ConfigError, Part
+from experiments.running import driver, fit, flags
+from experiments.running.config import Experiment
+from experiments.running.multihost import join, leave
+from experiments.running.progress import print_above
+from experiments.running.workdir import WorkdirError
+from protojax.errors import CheckpointError, DataError, WeightsError, first_line
+from protojax.files import cache_programs
+
+LIBRARY = Path(protojax.__file__).parent
+ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, fit.Diverged)
+HELP = {'--help', '-help', '-h', '--helpshort', '--helpfull'}
+
+
+def launch(experiment: Experiment) -> None:
+    """Run an experiment as a program."""
+
+    def run(arguments):
+        config = experiment.parse(arguments)
+        start(config.run.compilation_cache)
+        join(config.run.coordinator_address, config.run.num_processes, config.run.process_id)
+        driver.run(config, experiment)
+
+    _exit_with(run, experiment.selected)
+
+
+def launch_command(defaults: Part, run: Callable[..., Any], *, arguments: bool = False) -> None:
+    """Run a function of options as a program; with `arguments` it also gets the arguments that are not flags."""
+    parts, usual = [type(defaults)], dataclasses.asdict(defaults)
+
+    def run_command(given):
+        (options,), rest = flags.parse(parts, usual, given, positional=arguments)
+        start(getattr(options, 'compilation_cache', 'off'))
+        run(options, *([rest] if arguments else []))
+
+    _exit_with(run_command, lambda _: (parts, usual))
+
+
+def _exit_with(run, selected):
+    """Print help or run a function of the arguments, and exit with code 0 or with a one-line error."""
+    given = sys.argv[1:]
+    try:
+        if HELP & set(given):
+            description = sys.modules['__main__'].__doc__ or ''
+            print(flags.help(description, *selected(given), full='--helpfull' in given))
+            sys.exit(0)
+        run(given)
+    except fit.Interrupted as interruption:
+        print(f'\n{interruption}:\n  {_command_line()}', file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except KeyboardInterrupt:  # not in the training loop, or for the second time
+        print(f'\nstopped; rerun the same command to resume:\n  {_command_line()}', file=sys.stderr)
+        sys.exit(leave(128 + signal.SIGINT))
+    except (*ERRORS, OSError) as error:
+        sys.unraisablehook = lambda _: None  # after a failed save, each unfinished array would print a traceback
+        reason = first_line(error) if isinstance(error, OSError) else error
+        print(f'error: {flags.message(reason)}', file=sys.stderr)
+        sys.exit(leave(1))
+    except jax.errors.JaxRuntimeError as error:
+        if not jax.distributed.is_initialized():
+            raise
+        reason = first_line(error)
+        print(f'error: a process stopped or failed ({reason}); restart all processes to resume', file=sys.stderr)
+        sys.exit(leave(1))
+    sys.exit(0)
+
+
+class _Log(logging.Handler):
+    """Print log messages of protojax, and warnings of all libraries, as lines above the progress bar."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        path = Path(record.pathname)  # a failed save of Orbax is raised as CheckpointError, so its log is left out
+        return path.is_relative_to(LIBRARY) or (record.levelno > logging.INFO and 'orbax' not in path.parts)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = '' if record.levelno == logging.INFO else f'{record.levelname.lower()}: '
+        print_above(level + flags.message(record.getMessage()))
+
+
+def start(compilation_cache: str) -> None:
+    """Send log messages to the terminal and keep compiled programs in a folder: 'auto' selects it, 'off' disables."""
+    absl_logging.set_verbosity(absl_logging.INFO)
+    logging.root.setLevel(logging.INFO)
+    logging.root.handlers = [_Log()]
+    if compilation_cache == 'off':
+        jax.config.update('jax_enable_compilation_cache', False)
+    else:
+        cache_programs(None if compilation_cache == 'auto' else compilation_cache)
+
+
+def _command_line():
+    """Return the command line of this process."""
+    module = sys.modules['__main__'].__spec__
+    program = f'python -m {module.name}' if module else f'python {sys.argv[0]}'
+    return ' '.join([program, *sys.argv[1:]])
