@@ -1,9 +1,9 @@
-"""Runs the tests of the C++ kernels under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Run the tests of the C++ kernels under AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python tests/sanitize_kernels.py [arguments of pytest]
 
-The kernels are compiled with both, for this run alone. A read or write outside of an array, a use of freed memory or
-undefined arithmetic ends the run at once, with its place in the source. Needs g++ or clang++ with its sanitizers.
+The kernels are compiled with both, for this run only. A read or write outside of an array, a use of freed memory or
+undefined arithmetic ends the run at once and prints the line of the source. Needs g++ or clang++ with its sanitizers.
 """
 
 import os
@@ -13,32 +13,26 @@ import sys
 import tempfile
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
-TESTS = ('tests/protojax/encoders/test_cpu_kernels.py', 'tests/protojax/encoders/test_memory.py')
+TESTS = tuple(f'tests/protojax/encoders/test_{name}.py' for name in ('cpu_kernels', 'memory', 'photos'))
 FLAGS = '-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g'
-
-
-def library(compiler, name):
-    """Where the compiler has a library."""
-    return subprocess.run(
-        [compiler, f'-print-file-name={name}'], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 def main(arguments):
     compiler = os.environ.get('CXX', 'g++')
+    commands = ([compiler, f'-print-file-name=lib{name}.so'] for name in ('asan', 'stdc++'))
+    libraries = [subprocess.check_output(command, text=True).strip() for command in commands]
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
-            'CXX': f'env LD_PRELOAD= {compiler} {FLAGS}',  # the compiler itself need not be watched
-            'XDG_CACHE_HOME': cache,  # no library of another run, and none for another
-            # Python itself is not compiled with them, so they must be there before it; libstdc++ for exceptions of JAX.
-            'LD_PRELOAD': f'{library(compiler, "libasan.so")} {library(compiler, "libstdc++.so")}',
-            'ASAN_OPTIONS': 'detect_leaks=0',  # Python leaves objects at its end
+            'CXX': f'env LD_PRELOAD= {compiler} {FLAGS}',  # the compiler itself is not checked
+            'XDG_CACHE_HOME': cache,  # separate from the libraries of other runs
+            # Python is not compiled with them, so they are preloaded; libstdc++ is for exceptions of JAX.
+            'LD_PRELOAD': ' '.join(libraries),
+            'ASAN_OPTIONS': 'detect_leaks=0',  # Python does not free all objects when it exits
             'UBSAN_OPTIONS': 'print_stacktrace=1',
         }
-        tests = [str(REPOSITORY / test) for test in TESTS if (REPOSITORY / test).exists()]
-        options = ['-n', '0', '-q', '-s', '-p', 'no:cacheprovider']  # -s, as what ends the run is told on stderr
-        command = [sys.executable, '-m', 'pytest', *options, *tests, *arguments]
+        options = ['-n', '0', '-q', '-s', '-p', 'no:cacheprovider']  # -s, because the sanitizers print to stderr
+        command = [sys.executable, '-m', 'pytest', *options, *TESTS, *arguments]
         return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
 
 

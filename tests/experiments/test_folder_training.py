@@ -1,5 +1,6 @@
 """Training on a folder of drawings, from its images to a model that experiments.classify takes."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -8,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import folder
-from experiments.classify import ClassifyConfig, run_classify
-from experiments.running import driver
-from experiments.running.config import ConfigError
-from experiments.running.driver import run_experiment
-from experiments.running.flags import message_with_flags, parse_flags
+from experiments import classify, folder
+from experiments.methods.options import ConfigError
+from experiments.running import config as configuration
+from experiments.running import driver, flags
+from protojax import pretrained
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import DataError
-from protojax.pretrained import load_pretrained, pretrained_path
+from protojax.pretrained import load_pretrained
+from tests.helpers.spots import Spots
 
 SHORT = ['--episodes=6', '--log_every=3', '--test_episodes=5', '--test_query=2', '--test_shot=1', '--query=2']
 QUICK = [*SHORT, '--compilation_cache=off', '--pictures=off']
@@ -33,8 +34,8 @@ def source(tmp_path_factory):
     return place
 
 
-def start(source, *flags):
-    return run_experiment(parse_flags(folder.RECIPE, [f'--source={source}', *QUICK, *flags]), folder.EXPERIMENT)
+def start(source, *given):
+    return driver.run(folder.EXPERIMENT.parse([f'--source={source}', *QUICK, *given]), folder.EXPERIMENT)
 
 
 def test_a_folder_is_enough(source, tmp_path):
@@ -44,73 +45,48 @@ def test_a_folder_is_enough(source, tmp_path):
     assert {split: len(names) for split, names in written.items()} == {'train': 6, 'validation': 2, 'test': 2}
     weights = load_pretrained(tmp_path / 'run' / 'weights.safetensors')
     assert weights.encoder.item_shape == (28, 28, 1)
-    answers = run_classify(
-        ClassifyConfig(
-            support=str(source),
-            query=str(source / 'char1'),
-            weights=str(tmp_path / 'run' / 'weights.safetensors'),
-            output=str(tmp_path / 'out'),
-        ),
-        [],
-    )
-    assert len(answers) == 8
+    given = {'support': source, 'query': source / 'char1', 'weights': tmp_path / 'run' / 'weights.safetensors'}
+    given = {name: str(path) for name, path in {**given, 'output': tmp_path / 'out'}.items()}
+    assert len(classify.run(classify.Config(**given), [])) == 8
 
 
-def test_training_starts_from_trained_weights(source, tmp_path, monkeypatch):
+def test_a_set_of_tfds_is_enough(tmp_path):
+    keys = [f'--data_dir={tmp_path}', '--image_key=image', '--label_key=colour', '--image_size=16']
+    results = start(f'tfds:{Spots.name}', *keys, f'--workdir={tmp_path / "run"}')
+    assert list(results['test']) == ['2-way 1-shot']
+    config = folder.EXPERIMENT.parse(['--source=tfds:spots', *keys])
+    assert configuration.name(folder.EXPERIMENT, config) == 'spots-4way-1shot-image_size=16-seed0'
+
+
+def test_training_starts_from_trained_weights_for_images_of_another_size(source, tmp_path, monkeypatch):
     name = 'omniglot-60way-1shot'
-    copy = pathlib.Path(shutil.copy(pretrained_path(name), tmp_path / 'first.safetensors'))
-    stages = driver._train_in_stages
-    monkeypatch.setattr(driver, '_train_in_stages', lambda *given: (copy.unlink(), stages(*given))[1])
-    start(source, f'--init={copy}', '--learning_rate=1e-12', f'--workdir={tmp_path / "run"}')
+    copy = pathlib.Path(shutil.copy(pretrained.path(name), tmp_path / 'first.safetensors'))
+    stages = driver._train
+    monkeypatch.setattr(driver, '_train', lambda *given: (copy.unlink(), stages(*given))[1])
+    start(source, f'--init={copy}', '--image_size=32', '--learning_rate=1e-12', f'--workdir={tmp_path / "run"}')
     before, after = load_pretrained(name), load_pretrained(tmp_path / 'run' / 'weights.safetensors')
-    assert after.encoder == before.encoder
+    assert after.encoder == dataclasses.replace(before.encoder, item_shape=(32, 32, 1))
     kernel = before.params['ConvBlock_0']['kernel']
     np.testing.assert_allclose(after.params['ConvBlock_0']['kernel'], kernel, atol=1e-6)
     assert after.description['trained_on'] == {'train': 6, 'validation': 2}
     assert after.description['started_from']['digest'] == before.description['digest']
 
 
-def test_trained_weights_take_images_of_another_size(source, tmp_path):
-    start(source, '--init=omniglot-60way-1shot', '--image_size=32', f'--workdir={tmp_path / "run"}')
-    assert load_pretrained(tmp_path / 'run' / 'weights.safetensors').encoder.item_shape == (32, 32, 1)
-
-
-def test_a_run_is_named_after_its_folder(source):
-    config = parse_flags(folder.RECIPE, [f'--source={source}', '--shot=2'])
-    assert config.workdir == f'runs/{source.name}-5way-2shot-seed0'
-    assert (config.way, config.validation_way, config.test_way) == (5, 2, (2,))
-
-
 @pytest.mark.parametrize(
-    ('flags', 'message'),
+    (('given', 'message')),
     [
-        (['--way=7'], '--way=7, but there are 6 training classes; lower --way'),
-        (['--shot=7'], 'char7 has 4 items; lower --shot'),
-        (['--shot=3', '--query=3'], 'char7 has 4 items; lower --query or --shot'),
+        (['--source=/no/such/folder'], '--source=/no/such/folder is not a folder'),
         (['--split=0.5,0.5'], '--split=0.5,0.5 must be'),
-        (['--split=half'], '--split=half must be'),
-        (['--init=omniglot-60way-1shot', '--kind=drawings'], 'leave out --kind'),
-        (['--data=synthetic'], '--data=synthetic is not for own images'),
-        (
-            ['--init=miniimagenet-20way-5shot', '--image_size=42'],
-            'mean embedding of 84x84x3 images, but here they are 42x42x3',
-        ),
-        (['--init=omniglot-60way-1shot', '--image_size=8'], 'cannot embed those of 8x8x1'),
-        (['--kind=drawings', '--ink=dark', '--image_size=8'], 'images of 8x8 pixels are too small'),
-        (['--weights=omniglot-60way-1shot', '--image_size=32'], 'leave out --image_size'),
-        (['--kind=drawings', '--ink=dark', '--test_way=3'], '--test_way=3, but there are 2 test classes'),
+        (['--split=half'], '--split=half is neither three fractions nor a file'),
+        (['--init=omniglot-60way-1shot', '--kind=drawings'], 'remove --kind'),
+        (['--data=synthetic'], '--data=synthetic is not available'),
+        (['--init=miniimagenet-20way-5shot', '--image_size=42'], 'expected weights for 42x42x3 images, got 84x84x3'),
+        (['--kind=drawings', '--ink=dark', '--image_size=8'], 'expected images of at least 16x16 pixels, got 8x8'),
+        (['--weights=omniglot-60way-1shot', '--image_size=32'], 'remove --image_size'),
     ],
 )
-def test_what_does_not_fit_is_told_before_it_starts(source, tmp_path, flags, message):
+def test_what_does_not_fit_is_told_before_it_starts(source, tmp_path, given, message):
     with pytest.raises((ConfigError, DataError)) as error:
-        start(source, f'--workdir={tmp_path / "run"}', *flags)
-    assert message in message_with_flags(error.value)
+        start(source, f'--workdir={tmp_path / "run"}', *given)
+    assert message in flags.message(error.value)
     assert not (tmp_path / 'run').exists()
-
-
-def test_a_missing_folder_is_told(tmp_path):
-    with pytest.raises(DataError) as error:
-        start(tmp_path / 'nowhere')
-    assert f'--source={tmp_path / "nowhere"} is no folder' in message_with_flags(error.value)
-    with pytest.raises(ConfigError, match='--source'):
-        run_experiment(parse_flags(folder.RECIPE, []), folder.EXPERIMENT)

@@ -1,4 +1,4 @@
-"""Any folder of images as a data set: division of the classes, unequal classes, and what cannot be used."""
+"""Any images as a data set: division of the classes, unequal classes, sets of TFDS, and what cannot be used."""
 
 import os
 
@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from protojax.datasets import folder
-from protojax.datasets.folder import load_folder
 from protojax.errors import DataError
 from protojax.images import ImageForm
+from tests.helpers.spots import Spots
 
 
 def fill(place, classes, *, seed=0):
@@ -33,18 +33,21 @@ def names(data):
 
 
 def test_classes_are_divided_by_seed(ten):
-    data = load_folder(ten, split=(0.5, 0.2, 0.3), seed=1)
+    data = folder.load(ten, split='0.5,0.2,0.3', seed=1)
     sizes = {split: len(own) for split, own in names(data).items()}
     assert sizes == {'train': 5, 'validation': 2, 'test': 3}
     assert set.union(*names(data).values()) == {f'class{k}' for k in range(10)}
-    assert names(load_folder(ten, split=(0.5, 0.2, 0.3), seed=1)) == names(data)
-    others = [names(load_folder(ten, split=(0.5, 0.2, 0.3), seed=seed)) for seed in range(2, 6)]
-    assert any(other != names(data) for other in others)
+    found = [folder.find(ten, split='0.5,0.2,0.3', seed=seed) for seed in (1, 2, 1)]
+    assert found[0].splits['train'].keys() == names(data)['train']
+    assert found[2] == found[0] != found[1]
+    fill(ten, {'class10': 2})
+    assert len({folder.find(ten).title, *(own.title for own in found)}) == 3  # by which runs are told apart
 
 
-def test_classes_of_unequal_size_are_padded(ten):
-    data = load_folder(ten, form=ImageForm((8, 8, 3)))
-    assert data.title.startswith('ten (29 images, ') and not data.synthetic
+def test_classes_of_unequal_size_are_padded_and_unreadable_files_skipped(ten):
+    (ten / 'class2' / '4.jpg').write_bytes(b'broken')
+    data = folder.load(ten, form=ImageForm((8, 8, 3)))
+    assert data.title.startswith('ten (30 images, ') and not data.synthetic
     for split in (data.train, data.validation, data.test):
         assert split.items.shape[1:] == (split.counts.max(), 8, 8, 3)
         for items, count, name in zip(split.items, split.counts, split.names, strict=True):
@@ -53,92 +56,106 @@ def test_classes_of_unequal_size_are_padded(ten):
 
 
 def test_folders_of_splits(tmp_path):
-    for split, classes in {'train': 'abcd', 'val': 'ef', 'test': 'gh'}.items():
-        fill(tmp_path / 'set' / split, dict.fromkeys(classes, 2))
-    assert names(load_folder(tmp_path / 'set')) == {'train': set('abcd'), 'validation': set('ef'), 'test': set('gh')}
-    fill(tmp_path / 'set' / 'test', {'a': 2})
-    with pytest.raises(DataError, match="'a'.*both test and train"):
-        load_folder(tmp_path / 'set')
-
-
-def test_validation_classes_are_taken_from_train_where_there_are_none(tmp_path):
     for split, classes in {'train': 'abcdef', 'test': 'gh'}.items():
-        fill(tmp_path / 'set' / split, dict.fromkeys(classes, 2))
-    found = names(load_folder(tmp_path / 'set'))
-    assert found['test'] == set('gh') and len(found['validation']) == 2
-    assert found['train'] | found['validation'] == set('abcdef')
+        fill(tmp_path / split, dict.fromkeys(classes, 1))
+    found = folder.find(tmp_path).splits  # validation classes are taken from train
+    assert found['test'].keys() == set('gh') and len(found['validation']) == 2
+    assert found['train'].keys() | found['validation'] == set('abcdef')
+    fill(tmp_path / 'val', {'i': 1, 'j': 1})
+    splits = {'train': set('abcdef'), 'validation': set('ij'), 'test': set('gh')}
+    assert names(folder.load(tmp_path)) == splits
+    fill(tmp_path / 'test', {'a': 1})
+    with pytest.raises(DataError, match="tested on unseen classes: class 'a' is in both test and train"):
+        folder.find(tmp_path)
 
 
-def test_a_class_may_be_called_train(tmp_path):
-    fill(tmp_path / 'set', {'train': 2, 'bus': 2, 'car': 2, 'bike': 2, 'tram': 2, 'ship': 2})
-    assert set.union(*names(load_folder(tmp_path / 'set')).values()) == {'train', 'bus', 'car', 'bike', 'tram', 'ship'}
+def test_train_and_test_with_the_same_classes_are_put_together(tmp_path, caplog):
+    for split in ('train', 'test'):
+        fill(tmp_path / split, dict.fromkeys('abcdef', 2))
+    found = folder.find(tmp_path).splits.values()
+    assert [[len(files) for files in classes.values()] for classes in found] == [[4, 4]] * 3
+    assert 'train and test have the same classes' in caplog.text
+
+
+def test_classes_are_divided_by_a_file(ten, tmp_path, caplog):
+    file = tmp_path / 'split.txt'
+    file.write_text('[train]\nclass3\nclass1\n[val]\nclass5\n\n[test]\nclass7\nclass9\n')
+    expected = {'train': ['class3', 'class1'], 'validation': ['class5'], 'test': ['class7', 'class9']}
+    assert {split: list(own) for split, own in folder.find(ten, split=file).splits.items()} == expected
+    assert 'does not list 5 classes, which are left out (first: class0)' in caplog.text
+    for text, message in {
+        'class1': "'class1' does not follow .train., .val. or .test.",
+        '[train]\nclass1\n[test]\nclass1': "'class1' is listed twice",
+        '[train]\nowl': "'owl' is not one of the 10 classes",
+        '[train]\nclass1': r'must list classes below \[train\] and \[test\]',
+    }.items():
+        file.write_text(text)
+        with pytest.raises(DataError, match=message):
+            folder.find(ten, split=file)
+
+
+def test_a_set_of_tfds(tmp_path):
+    options = {'data_dir': str(tmp_path), 'image_key': 'image', 'label_key': 'colour'}
+    data = folder.load(f'tfds:{Spots.name}', form=ImageForm((8, 8, 3)), **options)
+    assert data.title.startswith('spots/1.0.0 (40 images, ')
+    assert set.union(*names(data).values()) == {f'colour{k}' for k in range(8)}
+    for split in data[2:]:
+        for items, name in zip(split.items, split.names, strict=True):  # of train and test together
+            own = sorted(items[:, 0, 0].tolist())
+            assert own == [[30 * int(name[-1]), int(name[-1]) + 8 * k, 99] for k in range(5)]
+    for changes, message in {
+        ('label_key', ''): 'tfds:spots: set `label_key` to one of colour, size',
+        ('data_dir', __file__): '`source=tfds:spots` cannot be used .*Not a directory',
+    }.items():
+        with pytest.raises(DataError, match=message):
+            folder.find('tfds:spots', **{**options, changes[0]: changes[1]})
+    (features,) = tmp_path.rglob('features.json')
+    features.write_text(features.read_text().replace('tensorflow_datasets.core.features.image_feature', 'os.path'))
+    with pytest.raises(DataError, match='features.json refers to os.path'):
+        folder.find('tfds:spots', **{**options, 'label_key': 'size'})
+    with pytest.raises(DataError, match='`source=tfds:nothing` cannot be used .Dataset nothing not found'):
+        folder.find('tfds:nothing', data_dir=str(tmp_path))
 
 
 def test_kind_and_size_of_the_images(ten, tmp_path):
-    assert load_folder(ten).train.items.shape[2:] == (84, 84, 3)
-    assert load_folder(ten, image_size=16).train.items.shape[2:] == (16, 16, 3)
-    assert load_folder(ten, kind='drawings').train.items.shape[2:] == (28, 28, 1)
+    assert folder.load(ten).train.items.shape[2:] == (84, 84, 3)
+    assert folder.load(ten, image_size=16).train.items.shape[2:] == (16, 16, 3)
+    assert folder.load(ten, kind='drawings').train.items.shape[2:] == (28, 28, 1)
     for k in range(6):
         (tmp_path / 'drawn' / f'class{k}').mkdir(parents=True)
         drawing = np.full((40, 40), 255, np.uint8)
         drawing[10:20, 5 : 10 + 3 * k] = 0
         Image.fromarray(drawing).save(tmp_path / 'drawn' / f'class{k}' / 'a.png')
-    data = load_folder(tmp_path / 'drawn')
+    data = folder.load(tmp_path / 'drawn')
     assert data.train.items.shape[2:] == (28, 28, 1) and data.train.items[0, 0, 0, 0, 0] == 0  # paper
 
 
-def test_unreadable_files_are_named_and_left_out(ten, capsys):
-    (ten / 'class2' / '1.jpg').write_bytes(b'broken')
-    data = load_folder(ten, form=ImageForm((8, 8, 3)))
-    assert 'class2/1.jpg' in capsys.readouterr().err
-    split = next(split for split in (data.train, data.validation, data.test) if 'class2' in split.names)
-    assert split.counts[split.names.index('class2')] == 3
-
-
 def test_names_that_are_no_text(ten):
-    before = load_folder(ten).title
+    before = folder.find(ten).title
     os.rename(ten / 'class0', os.fsencode(ten) + b'/\xff\x1b')
     os.rename(ten, os.fsencode(ten.parent) + b'/\xfe')
-    after = load_folder(ten.parent / '\udcfe').title
+    after = folder.find(ten.parent / '\udcfe').title
     assert after.startswith(r'\udcfe (') and after.split()[-1] != before.split()[-1]
 
 
-def test_another_title_for_other_files(ten):
-    before = load_folder(ten, form=ImageForm((8, 8, 3))).title
-    assert load_folder(ten, form=ImageForm((8, 8, 3))).title == before
-    assert load_folder(ten, form=ImageForm((8, 8, 3)), seed=5).title != before  # other classes in the splits
-    fill(ten, {'class10': 2})
-    assert load_folder(ten, form=ImageForm((8, 8, 3))).title != before
-
-
 def unusable(place):
-    yield place / 'nowhere', {}, 'source=.* is no folder'
+    yield place / 'nowhere', {}, 'source=.* is not a folder'
     (place / 'empty').mkdir()
-    yield place / 'empty', {}, 'has no PNG'
-    yield fill(place / 'few', {'a': 2, 'b': 2, 'c': 2}), {}, '3 classes are too few.*6 are the least'
-    hollow = fill(place / 'hollow', dict.fromkeys('abcdef', 1))
-    (hollow / 'g').mkdir()
-    yield hollow, {}, 'hollow/g has no PNG'
-    loose = fill(place / 'loose', dict.fromkeys('abcdef', 1))
-    Image.new('RGB', (9, 9)).save(loose / 'x.png')
-    yield loose, {}, r'x\.png is in no class'
+    yield place / 'empty', {}, 'does not contain images'
+    yield fill(place / 'few', {'a': 2, 'b': 2, 'c': 2}), {}, 'need at least 6 classes, got 3'
     good = fill(place / 'good', dict.fromkeys('abcdef', 1))
-    yield good, {'split': (0.5, 0.5)}, 'split=0.5,0.5'
-    yield good, {'split': (0.9, 0.2, -0.1)}, 'split='
-    yield good, {'kind': 'maps'}, 'kind=maps'
-    broken = fill(place / 'broken', dict.fromkeys('abcdef', 1))
-    (broken / 'c' / '0.jpg').write_bytes(b'x')
-    yield broken, {}, "no image of class 'c'"
+    yield good, {'split': '0.5,0.5'}, 'split=0.5,0.5'
+    yield good, {'split': 'half'}, '`split=half` is neither'
+    (good / 'c' / '0.jpg').write_bytes(b'x')
+    yield good, {}, "no image of class 'c'"
+    Image.new('RGB', (9, 9)).save(good / 'x.png')
+    yield good, {}, r'x\.png is not in a class'
+    (good / 'x.png').unlink()
+    (good / 'g').mkdir()
+    yield good, {}, 'good/g does not contain images'
 
 
 def test_what_cannot_be_used_is_told_with_the_way_out(tmp_path):
     for source, options, message in unusable(tmp_path):
         with pytest.raises(DataError, match=message):
-            load_folder(source, **options)
-
-
-def test_padding_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, 'MOST_PADDING', 1000)
-    fill(tmp_path / 'set', {**dict.fromkeys('abcdefghijklmnop', 1), 'large': 30})
-    with pytest.raises(DataError, match="'large' has 30 images"):
-        load_folder(tmp_path / 'set', form=ImageForm((8, 8, 3)), split=(0.8, 0.1, 0.1))
+            folder.load(source, **options)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import protojax
-from protojax.encoders import initialize_shapes
-from protojax.encoders.photos import Depthwise, EfficientNetLite, photo_blocks
+from protojax import encoders, photo_weights
+from protojax.encoders import cpu
+from protojax.encoders.photos import EfficientNetLite, run_block, run_kernel
 from protojax.errors import WeightsError
-from protojax.photo_weights import PACKAGED, photo_weights_installed
+from protojax.photo_weights import PACKAGED
 
 # The largest features of `pattern`, as PyTorch 2.13 computed them from the files without folding anything.
 BY_TORCH = {
@@ -25,10 +26,9 @@ def pattern(size):
     return np.stack([(x * y // 8) % 256, (x + 2 * y) % 256, (x - y) % 256], -1).astype(np.uint8)[None]
 
 
-def small(**settings):
-    """A network of one block per stage, and parameters for it."""
-    encoder = EfficientNetLite(width=0.3, depth=0.3, item_shape=(32, 32, 3), **settings)
-    shapes, batch_stats = initialize_shapes(encoder)
+def small(encoder):
+    """A network with random parameters."""
+    shapes, batch_stats = encoders.shapes(encoder)
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: rng.normal(0, np.prod(leaf.shape[:-1]) ** -0.5, leaf.shape), shapes)
     return encoder, jax.tree.map(np.float32, params), batch_stats
@@ -36,7 +36,7 @@ def small(**settings):
 
 @pytest.mark.parametrize('name', BY_TORCH)
 def test_features_are_those_of_torch(name):
-    if not photo_weights_installed(name):
+    if not photo_weights.installed(name):
         pytest.skip(f'the package of {name} is not installed')
     weights = protojax.load_pretrained(name)
     (features,) = weights.embed(pattern(weights.encoder.item_shape[0]))
@@ -46,42 +46,65 @@ def test_features_are_those_of_torch(name):
     np.testing.assert_allclose(found[list(expected)], list(expected.values()), atol=2e-6)
 
 
-@pytest.mark.parametrize(('size', 'stride', 'side'), [(3, 1, 7), (3, 2, 7), (3, 2, 8), (5, 1, 8), (5, 2, 7), (5, 2, 8)])
-def test_sums_of_products_are_the_convolution(size, stride, side):
-    x = np.random.default_rng(0).normal(size=(2, side, side + 1, 4)).astype(np.float32)
-    fast, plain = (Depthwise(size, stride, products) for products in (True, False))
-    variables = jax.jit(fast.init)(jax.random.key(1), x)
-    found, expected = (jax.jit(module.apply)(variables, x) for module in (fast, plain))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+@pytest.mark.parametrize(
+    ('shape', 'wide', 'size', 'stride', 'channels'),
+    [
+        ((3, 7, 9, 24), 40, 3, 1, 24),  # with a skip connection; channels that fill no vectors
+        ((1, 30, 29, 16), 96, 3, 2, 24),  # divided among threads
+        ((2, 15, 8, 27), 32, 5, 2, 16),
+        ((1, 7, 7, 48), 112, 5, 1, 48),
+        ((2, 1, 2, 16), 16, 5, 2, 16),
+    ],
+)
+def test_the_three_ways_to_run_a_block_agree(shape, wide, size, stride, channels):
+    rng = np.random.default_rng(0)
+    shapes = [(1, 1, shape[-1], wide), (size, size, 1, wide), (1, 1, wide, channels)]
+    values = [[(s[-2] * s[0] ** 2) ** -0.5 * rng.normal(size=s), rng.normal(size=s[-1])] for s in shapes]
+    arguments = jax.tree.map(np.float32, (3 * rng.normal(size=shape), *values))
+
+    def result_and_gradients(run):
+        loss = jax.grad(
+            lambda *arguments: (jnp.sum(jnp.sin(run(*arguments, stride))), run(*arguments, stride)),
+            (0, 1, 2, 3),
+            has_aux=True,
+        )
+        return jax.tree.leaves(jax.jit(loss)(*arguments))
+
+    expected = result_and_gradients(run_block)
+    ways = [functools.partial(run_block, products=True)]
+    if cpu.supports_blocks(arguments[0], [channels]):
+        ways.append(run_kernel)
+    for way in ways:
+        for found, array in zip(result_and_gradients(way), expected, strict=True):
+            np.testing.assert_allclose(found, array, atol=2e-4 * max(1, np.abs(array).max()))
+
+
+@pytest.mark.skipif(cpu._unavailable() is not None, reason='no kernels')
+def test_the_network_is_the_same_without_kernels():
+    encoder = EfficientNetLite(width=0.7, depth=0.3, item_shape=(37, 64, 3))
+    encoder, params, _ = small(encoder)
+    images = np.random.default_rng(0).integers(0, 256, (2, 37, 64, 3), np.uint8)
+    by_kernels, plain = (
+        jax.jit(encoder.clone(kernels=kernels).apply)({'params': params}, images) for kernels in (True, False)
+    )
+    np.testing.assert_allclose(by_kernels, plain, atol=1e-4)
+    assert 'protojax_inverted_block' in jax.jit(encoder.apply).lower({'params': params}, images).as_text()
 
 
 def test_it_keeps_the_contract_of_encoders():
     """Also without trained weights, in training, and in bfloat16."""
-    encoder, params, batch_stats = small()
+    encoder, params, batch_stats = small(EfficientNetLite(width=0.3, depth=0.3, item_shape=(32, 32, 3)))
     images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), np.uint8)
-    encode = jax.jit(protojax.encode, static_argnums=0)
-    training = functools.partial(protojax.encode, encoder, train=True)
+    encode = jax.jit(encoders.encode, static_argnums=0)
+    training = functools.partial(encoders.encode, encoder, train=True)
     assert jax.eval_shape(training, params, batch_stats, images)[0].shape == (3, 1280)
     embeddings, after = encode(encoder, params, batch_stats, images)
     assert embeddings.shape == (3, 1280) and embeddings.dtype == jnp.float32 and after == batch_stats == {}
     rough, _ = encode(encoder.clone(dtype=jnp.bfloat16), params, batch_stats, images)
     assert rough.dtype == jnp.float32
     np.testing.assert_allclose(rough, embeddings, atol=0.1)
-    with pytest.raises(ValueError, match='takes'):
-        protojax.encode(encoder, params, batch_stats, images[:, :28])
-
-
-def test_its_weights_can_be_saved_and_loaded(tmp_path):
-    encoder, params, _ = small(crop=None)
-    protojax.save_pretrained(tmp_path / 'x.safetensors', protojax.Pretrained(encoder, params, {}, {}), (32, 32, 3))
-    loaded = protojax.load_pretrained(tmp_path / 'x.safetensors')
-    assert loaded.encoder == encoder
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
-
-
-def test_the_larger_network_is_deeper_and_wider():
-    assert len(photo_blocks(1.0, 1.0)) == 16 and len(photo_blocks(1.1, 1.2)) == 21
-    assert [block[-1] for block in photo_blocks(1.1, 1.2)][-1] == 352
+    with pytest.raises(ValueError, match='expected items'):
+        encoders.encode(encoder, params, batch_stats, images[:, :28])
 
 
 def test_another_file_than_the_known_one_is_refused(tmp_path, monkeypatch):
@@ -89,11 +112,10 @@ def test_another_file_than_the_known_one_is_refused(tmp_path, monkeypatch):
     (package / 'models').mkdir(parents=True)
     (package / '__init__.py').write_text('raise RuntimeError("the code of the package was run")')
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(WeightsError, match='cannot be read'):
-        protojax.load_pretrained('photos')
-    (package / PACKAGED['photos'].file).write_bytes(b'something else')
-    with pytest.raises(WeightsError, match='not the file that it should be'):
-        protojax.load_pretrained('photos')
+    for name in ('other.txt', 'other.pth'):
+        (package / 'models' / name).write_bytes(b'something else')
+        with pytest.raises(WeightsError, match='does not contain the expected file'):
+            protojax.load_pretrained('photos')
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):

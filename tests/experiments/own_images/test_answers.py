@@ -1,0 +1,44 @@
+"""Answers in the terminal and in files, accuracy and confusion matrix."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from experiments.own_images import answers, confusion
+
+
+def test_no_name_is_a_spreadsheet_formula():
+    names = ['=cmd|"/C calc"!A0', '+1', '-1', '@SUM(1)', '\t=1', '\r=1', 'a-b=c', '\x1b[31m']
+    found = [{'file': name, 'predicted': '', 'best': [[name, 1]], 'true_class': name, 'distance': -1} for name in names]
+    rows = list(csv.reader(answers.as_csv(found).splitlines()))[1:]
+    escaped = ['\'=cmd|"/C calc"!A0', "'+1", "'-1", "'@SUM(1)", r'\t=1', r'\r=1', 'a-b=c', r'\x1b[31m']
+    assert [row[0] for row in rows] == [row[3] for row in rows] == [row[-1] for row in rows] == escaped
+    assert {row[2] for row in rows} == {'-1'}  # a number
+
+
+def test_accuracy_and_confusion_matrix_by_hand():
+    found = [
+        {'true_class': 'unknown', 'best': [['unknown', 0.9]], 'unknown': False},  # a class may have this name
+        {'true_class': 'unknown', 'best': [['unknown', 0.9]], 'unknown': True},
+        {'true_class': 'b', 'best': [['unknown', 0.9]], 'unknown': False},
+        {'true_class': 'elsewhere', 'best': [['b', 0.9]], 'unknown': True},
+    ]
+    np.testing.assert_array_equal(confusion.matrix(found, ('b', 'unknown')), [[0, 1, 0], [0, 1, 1]])
+    summary = answers.summarize(found, ('b', 'unknown'))
+    expected = {'queries': 3, 'accuracy': 200 / 3, 'accuracy_with_rejection': 100 / 3, 'false_rejections': 100 / 3}
+    expected |= {'unseen': 1, 'unseen_rejected': 100}
+    expected = {name: pytest.approx(value) for name, value in expected.items()}
+    assert summary == expected | {'unseen_classes': ['elsewhere']}
+    assert answers.summary_lines(summary)[1].endswith(', 100.0 % of 1 queries of other classes (first: elsewhere)')
+
+
+def test_plot_of_many_classes_shows_the_most_confused():
+    names = [f'class {number}' for number in range(300)]
+    counts = 9 * np.eye(300, 301, dtype=int)
+    counts[7, 250], counts[299, 300], counts[8, 9] = 5, 4, 1
+    part, rows, columns = confusion.worst_part(counts, names)
+    assert {'class 7', 'class 250', 'class 299', 'class 8', 'class 9'} < set(rows) and len(rows) == 40
+    assert part[rows.index('class 7'), columns.index('class 250')] == 5
+    assert part[rows.index('class 299'), columns.index('unknown')] == 4
+    np.testing.assert_array_equal(part.sum(1), [counts[names.index(name)].sum() for name in rows])

@@ -1,0 +1,1 @@
+"""Fault injection: runs are killed at every stage."""

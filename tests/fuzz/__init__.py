@@ -1,0 +1,1 @@
+"""Fuzzing of every reader: valid files (seeds), changes (mutations), the table of formats, and processes that read."""
