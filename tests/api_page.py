@@ -4,6 +4,7 @@ import inspect
 import itertools
 import pathlib
 import re
+import textwrap
 
 import protojax
 
@@ -23,19 +24,20 @@ def signature(function) -> str:
     return re.sub(r'<(?:function|class) \'?([\w.]+).*?>', r'\1', text)
 
 
-def summary(value: object) -> str:
-    """Return the docstring up to its list of arguments, as one line."""
-    return ' '.join((inspect.getdoc(value) or '').split('\n\nArgs:')[0].split())
+def item(head: str, value: object) -> str:
+    """Return a list item with the docstring, in which arguments and fields are nested items."""
+    text = re.sub(r'^ {4}([\w*, ]+): ', r'- `\1`: ', inspect.getdoc(value) or '', flags=re.MULTILINE)
+    fields = re.findall(r'^ {4}(\w+): [^#\n]*  # (.*)', inspect.getsource(value), re.MULTILINE)
+    return '\n  '.join([f'- {head} {text}'.replace('\n', '\n  '), *(f'- `{name}`: {about}' for name, about in fields)])
 
 
-def entry(name: str, value: object) -> list[str]:
-    """Return a list item for a function, or for a class and its public methods."""
-    lines = [f'- **`{name}{signature(value)}`** {summary(value)}']
-    methods = vars(value) if inspect.isclass(value) else ()
-    for method in (m for m in methods if not m.startswith('_') and inspect.isroutine(getattr(value, m))):
-        found = getattr(value, method)
-        lines.append(f'  - `.{method}{signature(found)}` {summary(found)}')
-    return lines
+def entry(name: str, value: object) -> str:
+    """Return a list item for a function, or for a class with its fields and documented public methods."""
+    lines = [item(f'**`{name}{signature(value)}`**', value)]
+    for method, found in [(m, getattr(value, m)) for m in vars(value) if inspect.isclass(value) and m[0] != '_']:
+        if inspect.isroutine(found) and found.__doc__:
+            lines.append(textwrap.indent(item(f'`.{method}{signature(found)}`', found), '  '))
+    return re.sub(' +$', '', '\n'.join(lines), flags=re.MULTILINE)
 
 
 def page() -> str:
@@ -44,7 +46,7 @@ def page() -> str:
     lines = [HEAD]
     for module, names in itertools.groupby(sorted(public), key=lambda pair: pair[0]):
         lines += [f'## {module}\n']
-        lines += [line for _, name in names for line in entry(name, getattr(protojax, name))] + ['']
+        lines += [*(entry(name, getattr(protojax, name)) for _, name in names), '']
     return '\n'.join(lines)
 
 

@@ -16,7 +16,7 @@ from protojax import Learner, Parametric, Splits, classifiers, few_shot_learner
 class Options(Augmented):
     """Matching networks"""
 
-    distance: str = option('euclidean', 'euclidean is squared; mahalanobis is learned.', choices=tuple(DISTANCES))
+    distance: str = option('euclidean', 'Distance of embeddings; euclidean is squared.', choices=tuple(DISTANCES))
     temperature: float = option(1.0, 'Divide all distances by this. Paper: 1 (not specified for cosine).', above=0)
     context: str = option('none', 'fce: full context embeddings. Paper: none.', choices=('none', 'fce'))
     embedding: str = option('shared', 'Encoders of support and query. Paper: shared.', choices=('shared', 'separate'))

@@ -47,7 +47,7 @@ class Maps(Scaled):
 class Options(Maps):
     """Prototypical networks"""
 
-    distance: str = option('euclidean', 'euclidean is squared, as in the paper.', choices=('euclidean', 'cosine'))
+    distance: str = option('euclidean', 'Distance; euclidean is squared.', choices=('euclidean', 'cosine'))
 
 
 def build(config: Config, data: Splits, encoder: None) -> Learner:

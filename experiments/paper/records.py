@@ -114,13 +114,21 @@ def select(records: Iterable[dict], wanted: dict) -> list[dict]:
     found = []
     for record in records:
         given = flags_of(record['command'])
-        values = {name: text(value) for name, value in record['config'].items()} | given
-        known = all(values.get(name) == text(value) for name, value in wanted.items())
+        values = record['config'] | given
+        known = all(_number(values.get(name)) == _number(value) for name, value in wanted.items())
         if known and not given.keys() - wanted.keys() - LENGTHS - {'seed', 'features'}:
             found.append(record)
     found.sort(key=_length)
     runs = {record['seed']: record for record in found if without_seed(record) == without_seed(found[-1])}
     return [runs[seed] for seed in sorted(runs)]
+
+
+def _number(value: object) -> float | str:
+    """Return the number that a value or its text is, so that 4 equals 4.0; otherwise the text."""
+    try:
+        return float(text(value))
+    except ValueError:
+        return text(value)
 
 
 def select_published(experiment: str, wanted: dict) -> list[dict]:

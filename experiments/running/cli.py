@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -57,14 +58,17 @@ def _exit_with(run, selected):
         if HELP & set(given):
             description = sys.modules['__main__'].__doc__ or ''
             print(flags.help(description, *selected(given), full='--helpfull' in given))
-            sys.exit(0)
-        run(given)
+        else:
+            run(given)
+        sys.stdout.flush()
     except fit.Interrupted as interruption:
         print(f'\n{interruption}:\n  {_command_line()}', file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except KeyboardInterrupt:  # not in the training loop, or for the second time
         print(f'\nstopped; rerun the same command to resume:\n  {_command_line()}', file=sys.stderr)
         sys.exit(leave(128 + signal.SIGINT))
+    except BrokenPipeError:  # the reader of the output, such as head, has ended
+        os._exit(128 + signal.SIGPIPE)
     except (*ERRORS, OSError) as error:
         sys.unraisablehook = lambda _: None  # after a failed save, each unfinished array would print a traceback
         reason = first_line(error) if isinstance(error, OSError) else error

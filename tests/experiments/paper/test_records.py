@@ -49,6 +49,7 @@ def test_a_selection_has_nothing_else_changed():
     assert records.select(runs, {**MODEL, 'recipe': 'modern'}) == [runs[3]]
     assert records.select(runs, {**MODEL, 'way': 20}) == []  # the number of queries is changed too
     assert records.select(runs, {**MODEL, 'way': 20, 'query': '15'}) == [runs[4]]
+    assert records.select([run := record(temperature=4)], {**MODEL, 'temperature': '4'}) == [run]  # saved as 4.0
 
 
 def test_the_longest_run_counts_and_of_equal_ones_the_last():

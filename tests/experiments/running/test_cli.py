@@ -1,4 +1,4 @@
-"""What the library says, as a command shows it."""
+"""Log lines of the library in a command."""
 
 import logging
 from pathlib import Path
