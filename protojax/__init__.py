@@ -1,7 +1,8 @@
 """Prototypical networks for few-shot learning (Snell, Swersky, Zemel 2017) as pure JAX functions.
 
-The paper is in `distances` and `classifiers`; data on the device are in `episodes`; networks in `encoders`; learning
-problems in `learners`; updates of the parameters in `training`; several devices in `devices`; scores in `evaluation`.
+Start with `distances` and `classifiers`, the paper's model. `episodes` has data sets and episodes on the device,
+`encoders` the networks, `learners` the learning problems, `training` the updates, `devices` the use of several devices,
+and `evaluation` the scores.
 """
 
 from protojax.classifiers import linear_classifier, matching, prototypes, prototypical

@@ -27,12 +27,12 @@ class Checkpoints:
     def __init__(self, directory: str | os.PathLike, *, keep: int = 3):
         self.directory = epath.Path(directory)
         options = {'max_to_keep': keep, 'enable_async_checkpointing': False}
-        options |= {'lightweight_initialize': True}  # corrupted metadata of Orbax, which are not needed, do no harm
+        options |= {'lightweight_initialize': True}  # Orbax's metadata may be corrupted: not needed
         with _storage_errors(f'cannot use {self.directory}', 'choose another directory'):
             self._manager = ocp.CheckpointManager(self.directory, options=ocp.CheckpointManagerOptions(**options))
 
     def save(self, step: int, tree: Any) -> None:
-        """Write a checkpoint of a tree of which every process has a complete copy."""
+        """Write a checkpoint of a tree that every process holds completely."""
         tree = jax.device_get(tree)
         record = {'arrays': _shapes(tree), 'digest': digest(tree)}
         arguments = {'tree': ocp.args.StandardSave(tree), 'record': ocp.args.JsonSave(record)}
@@ -86,9 +86,9 @@ class Checkpoints:
         record = self._manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore())).record
         found, expected = record['arrays'], _shapes(template)
         for name in sorted(found.keys() | expected.keys()):
-            theirs, ours = found.get(name, 'nothing'), expected.get(name, 'nothing')
-            if theirs != ours:
-                problem = f'does not fit this program ({name}: expected {ours}, got {theirs})'
+            got, wanted = found.get(name, 'nothing'), expected.get(name, 'nothing')
+            if got != wanted:
+                problem = f'does not fit this program ({name}: expected {wanted}, got {got})'
                 hint = 'use the protojax version and settings that wrote it, or another directory'
                 raise CheckpointError(f'the checkpoint in {self.directory} {problem}; {hint}')
         blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
@@ -126,6 +126,6 @@ def _storage_errors(problem, hint):
 
 
 def _shapes(tree):
-    """Path -> 'dtype[shape]' of every leaf."""
+    """Return {path: 'dtype[shape]'} of all leaves."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f'{np.dtype(leaf.dtype)}{list(leaf.shape)}' for path, leaf in leaves}

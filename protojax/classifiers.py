@@ -123,7 +123,7 @@ def by_distance(logits: Logits = prototypical, distance: Distance | Parametric |
 
     Args:
         logits: Function of queries, support and labels; called with `way`, `options` and, if given, `distance`.
-        distance: Distance, whose parameters, if any, become parameters of the classifier; by default that of `logits`.
+        distance: Distance; its parameters, if any, become parameters of the classifier. None: the default of `logits`.
         **options: Further keyword arguments of `logits`.
     """
 
@@ -138,7 +138,7 @@ def by_gaussians(*, temperature: float = 1.0, **options) -> Parametric:
     """Make a classifier of episodes with a learned shared variance; `options` are arguments of `gaussian`."""
 
     def init(key, dimensions):
-        # softplus of this is 1/2, the variance at which the log-likelihood is the negative squared distance
+        # its softplus is 1/2, the variance at which the log-likelihood is the negative squared distance
         return {'variance': jnp.full((dimensions,), jnp.log(jnp.expm1(0.5)))}
 
     def classify(params, episode):

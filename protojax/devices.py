@@ -19,7 +19,7 @@ AXIS = 'devices'  # name of the axis
 def parallelize(function: Callable, devices: Sequence[jax.Device], *, donate: bool = False) -> Callable:
     """Make `function(state, *args)` run on all devices, with replicated arguments and results.
 
-    The devices form the axis AXIS, 'devices'. The function selects its share of the work by `lax.axis_index(AXIS)` and
+    The devices form the axis AXIS, 'devices'. The function selects its part of the work by `lax.axis_index(AXIS)` and
     must reduce its results over AXIS. With `donate`, the buffers of `state` are reused for the result.
     """
     mapped = pmapped(function, devices, donate=donate)
@@ -50,7 +50,7 @@ def cpu_compiler_options() -> dict[str, str]:
 
 def place(tree: Any, devices: Sequence[jax.Device]) -> Any:
     """Replicate the arrays of a tree on every device, so that later calls need not move them."""
-    if jax.process_count() == 1:  # needs one copy less than the general form
+    if jax.process_count() == 1:  # avoids one copy
         # device_put would share the buffer of an array that is already on one of the devices, despite may_alias=False.
         tree = jax.tree.map(lambda x: x.copy() if isinstance(x, jax.Array) else x, tree)
         return jax.device_put(tree, NamedSharding(Mesh(devices, (AXIS,)), PartitionSpec()), may_alias=False)
@@ -58,13 +58,17 @@ def place(tree: Any, devices: Sequence[jax.Device]) -> Any:
 
 
 def usable_devices(pieces: int) -> list[jax.Device]:
-    """Return the most devices that can share `pieces` items evenly, the same number from each process."""
+    """Return as many devices as can share `pieces` items evenly, the same number from each process.
+
+    Raises:
+        ValueError: If the items cannot be divided evenly among the processes.
+    """
     processes = jax.process_count()
     per_process = min(len(jax.local_devices(process_index=i)) for i in range(processes))
-    share = max((n for n in range(1, per_process + 1) if pieces % (n * processes) == 0), default=None)
-    if share is None:
+    count = max((n for n in range(1, per_process + 1) if pieces % (n * processes) == 0), default=None)
+    if count is None:
         raise ValueError(f'cannot divide {pieces} images or episodes evenly among {processes} processes')
-    return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:share]]
+    return [d for i in range(processes) for d in jax.local_devices(process_index=i)[:count]]
 
 
 def current_axis() -> str | None:
@@ -77,10 +81,10 @@ def current_axis() -> str | None:
 
 def spread(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
     """Embed items sharded across AXIS and gather the embeddings: [N, ...] -> [N, D], statistics."""
-    share, rest = divmod(items.shape[0], lax.axis_size(AXIS))
+    size, rest = divmod(items.shape[0], lax.axis_size(AXIS))
     if rest:
         raise ValueError(f'cannot divide {items.shape[0]} items evenly among {lax.axis_size(AXIS)} devices')
-    embeddings, statistics = encode(shard(items, share))
+    embeddings, statistics = encode(shard(items, size))
     return lax.all_gather(embeddings, AXIS, tiled=True), statistics
 
 

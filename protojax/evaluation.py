@@ -30,8 +30,8 @@ class Score(NamedTuple):
 
     accuracy: float  # percent
     ci95: float  # percent, half-width of the 95 % confidence interval
-    loss: float
-    episodes: int
+    loss: float  # mean cross-entropy of the queries
+    episodes: int  # number of scored episodes
 
 
 def embedder(
@@ -84,29 +84,29 @@ def episode_scorer(
     at_once = min(EPISODES_AT_ONCE, math.ceil(episodes / len(devices)))
     dispatches = math.ceil(episodes / (EPISODES_PER_DISPATCH * len(devices)))
     # Episodes per device and dispatch: a multiple of at_once, or XLA compiles the remainder separately.
-    share = 1 if one_by_one else at_once * math.ceil(episodes / (dispatches * at_once * len(devices)))
+    per_device = 1 if one_by_one else at_once * math.ceil(episodes / (dispatches * at_once * len(devices)))
 
-    def score_share(variables, dataset, key, start):
-        def score(number):
+    def score_shard(variables, dataset, key, start):
+        def score(index):
             sizes = {'way': way, 'shot': shot, 'query': query, 'unlabeled': unlabeled}
-            episode = sample_episode(jax.random.fold_in(key, number), dataset, **sizes)
+            episode = sample_episode(jax.random.fold_in(key, index), dataset, **sizes)
             losses, correct = _losses_and_accuracies(classify(*variables, episode), episode.query_labels)
             return losses.mean(), correct.mean()
 
-        numbers = start + lax.axis_index(AXIS) * share + jnp.arange(share)
+        indices = start + lax.axis_index(AXIS) * per_device + jnp.arange(per_device)
         if one_by_one:
-            return lax.all_gather(score(numbers[0]), AXIS)
-        return lax.all_gather(lax.map(score, numbers, batch_size=at_once), AXIS, tiled=True)
+            return lax.all_gather(score(indices[0]), AXIS)
+        return lax.all_gather(lax.map(score, indices, batch_size=at_once), AXIS, tiled=True)
 
-    score_share = parallelize(score_share, devices)
+    score_shard = parallelize(score_shard, devices)
 
     def score_all(params, batch_stats, dataset, key, progress: Progress = lambda fraction: None):
-        starts = range(0, episodes, share * len(devices))
+        starts = range(0, episodes, per_device * len(devices))
         variables = params, batch_stats
         if len(starts) > 1:
             variables, dataset = place((variables, dataset), devices)
-        shares = (score_share(variables, dataset, key, np.int32(start)) for start in starts)
-        parts = _collect(shares, len(starts), progress)
+        shards = (score_shard(variables, dataset, key, np.int32(start)) for start in starts)
+        parts = _collect(shards, len(starts), progress)
         losses, correct = (np.concatenate(p).astype(np.float64)[:episodes] for p in zip(*parts, strict=True))
         return Score(100 * float(correct.mean()), 100 * confidence(correct), float(losses.mean()), episodes)
 

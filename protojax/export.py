@@ -41,10 +41,10 @@ def inference(weights: Pretrained, classifier: PrototypeClassifier | None = None
 
 
 def describe(weights: Pretrained, classifier: PrototypeClassifier | None = None) -> dict[str, Any]:
-    """Return the metadata that a user of an exported file needs."""
+    """Return the metadata of an exported file: images that it expects, outputs, weights, classes and threshold."""
     shape = getattr(weights.encoder, 'item_shape', None)
     if shape is None:
-        raise ValueError('the encoder has no item_shape; set it')
+        raise ValueError('expected an encoder with item_shape, got None; set it to the shape of the images')
     outputs = ['embeddings'] if classifier is None else list(PREDICTIONS)
     described: dict[str, Any] = {'input': ['N', *shape], 'dtype': 'uint8', 'outputs': outputs}
     if len(shape) == 3:
@@ -122,7 +122,7 @@ def _few_plugins():
 
     others = [f'jax2onnx.plugins.{name}' for name in ('dm_pix', 'equinox', 'examples')]
     blocked = [name for name in others if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(blocked))  # None: cannot be imported, which the converter tolerates
+    sys.modules.update(dict.fromkeys(blocked))  # None makes an import fail, which the converter ignores
     try:
         yield
     finally:

@@ -20,11 +20,11 @@ class FewShotClassifier:
     """Classifier of image files that learns classes from a few examples each.
 
     Args:
-        weights: trained weights, or their name or path, see `load_pretrained`.
+        weights: Trained weights, or their name or path, see `load_pretrained`.
 
     Attributes:
-        weights: the trained encoder.
-        classifier: the PrototypeClassifier, None before `fit`.
+        weights: The trained encoder.
+        classifier: The PrototypeClassifier, None before `fit`.
     """
 
     def __init__(self, weights: str | os.PathLike | pretrained.Pretrained = 'photos'):
@@ -37,7 +37,7 @@ class FewShotClassifier:
         return self.add(folder)
 
     def add(self, folder: Paths) -> Self:
-        """Learn more examples and classes; temperature and rejection threshold stay those of `fit`."""
+        """Learn more examples and classes; temperature and rejection threshold are not fitted again."""
         images = load_images(folder, like=self.weights)
         for line in images.skipped:
             logging.warning('ignored: %s', line)
@@ -59,7 +59,11 @@ class FewShotClassifier:
         return np.asarray(self.prediction(paths).probabilities)
 
     def prediction(self, paths: Paths) -> Prediction:
-        """Return names, probabilities, distances and rejections. Raises DataError if a file cannot be read."""
+        """Return names, probabilities, distances and rejections of image files.
+
+        Raises:
+            DataError: If a file cannot be read.
+        """
         images = load_images(paths, like=self.weights)
         if images.skipped:
             raise DataError(images.skipped[0])
@@ -71,7 +75,7 @@ class FewShotClassifier:
 
     @classmethod
     def load(cls, path: str | os.PathLike, weights: str | os.PathLike | pretrained.Pretrained | None = None) -> Self:
-        """Read a saved classifier; `weights` are required only if neither bundled nor packaged."""
+        """Read a saved classifier; `weights` are needed only if it was saved with weights from a file."""
         made = cls(weights or pretrained.name_of(prototype_classifier.read(path)[1]))
         made.classifier = PrototypeClassifier.load(path, encoder=made.weights.description['digest'])
         return made

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import safetensors.numpy
 
-KEY = 'protojax'  # key of the description in the metadata of a safetensors file
+KEY = 'protojax'  # key of our metadata in the header of a safetensors file
 
 
 def cache_folder(name: str) -> pathlib.Path:
@@ -45,7 +45,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     """Write a file atomically: even after a crash it has either its old or its new contents."""
     path = pathlib.Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
-    temporary.unlink(missing_ok=True)  # left by an interrupted write, or a link of somebody else
+    temporary.unlink(missing_ok=True)  # left by an interrupted write, or a link of another user
     with open(temporary, 'xb') as file:
         # Names of files may contain bytes that are not text; they become escapes.
         file.write(content.encode(errors='backslashreplace') if isinstance(content, str) else content)
@@ -55,16 +55,16 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def write_arrays(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], description: dict) -> None:
-    """Write arrays and their description in the safetensors format."""
+    """Write arrays and metadata in the safetensors format."""
     write_whole(path, safetensors.numpy.save(dict(arrays), {KEY: json.dumps(description)}))
 
 
 def read_arrays(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
-    """Read arrays and their description. A corrupted file raises exceptions of many types."""
+    """Read arrays and metadata. A corrupted file raises exceptions of many types."""
     content = read_whole(path)
     arrays = safetensors.numpy.load(content)  # checks the header and every length in it
     length = int.from_bytes(content[:8], 'little')
     metadata = json.loads(content[8 : 8 + length]).get('__metadata__', {})
     if KEY not in metadata:
-        raise ValueError('it has no description')
+        raise ValueError('it has no metadata of protojax')
     return arrays, json.loads(metadata[KEY])

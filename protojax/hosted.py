@@ -26,7 +26,7 @@ class Joined:
         self.dtype = arrays[0].dtype
 
     def __getitem__(self, index: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Items at classes [way, 1] and item indices [way, n] -> [way, n, ...]."""
+        """Return items by class [way, 1] and item index [way, n]: -> [way, n, ...]."""
         classes, indices = index
         owners = np.searchsorted(self.starts, classes[:, 0], side='right') - 1
         rows = zip(owners, classes[:, 0], indices, strict=True)
@@ -46,7 +46,7 @@ class _Mapped:
         self.file.madvise(mmap.MADV_RANDOM)
 
     def __getitem__(self, index: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Items at class and item indices, which are broadcast against each other."""
+        """Return items by class and item indices, which are broadcast against each other."""
         classes, indices = index
         size = self.array[0, 0].nbytes
         for number in np.ravel(classes * self.shape[1] + indices).tolist():

@@ -73,7 +73,7 @@ def load(name: str | os.PathLike) -> tuple[vit.VisionTransformer, Any, dict]:
 
 
 def _encoder(config):
-    """The network of a config.json."""
+    """Build the network that a config.json describes."""
     kind = config.get('model_type')
     if kind not in DEFAULTS:
         raise ValueError(f'config.json: expected model_type {", ".join(DEFAULTS)}, got {kind}')
@@ -99,7 +99,7 @@ def _encoder(config):
 
 
 def _download(name):
-    """Path of a network's weights in the cache of huggingface_hub, after downloading what is missing."""
+    """Download the missing files of a network to the cache of huggingface_hub and return the path of its weights."""
     try:
         import huggingface_hub
     except ImportError as error:
@@ -110,7 +110,7 @@ def _download(name):
             found = huggingface_hub.try_to_load_from_cache(filename=file, **where)
             if not isinstance(found, str):
                 found = huggingface_hub.hf_hub_download(filename=file, **where)
-    except Exception as error:  # of the network, of the disk, or of the hub
+    except Exception as error:  # network, disk and hub raise many types
         hint = 'retry, or pass the path of model.safetensors with config.json beside it'
         raise WeightsError(f'weights {name} cannot be downloaded ({first_line(error)}); {hint}') from error
     return found

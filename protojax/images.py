@@ -1,7 +1,7 @@
 """Read image files of all kinds as the arrays that an encoder takes.
 
-Encoders of colour images take photos. Encoders of one channel take drawings with foreground = 255 and background = 0,
-however a drawing was made.
+Encoders of colour images take photos. Encoders of one channel take drawings with foreground = 255 and background = 0;
+files may be dark on light or light on dark.
 
 Pillow decodes PNG, JPEG, WebP, GIF, BMP and TIFF files (the first frame), and HEIC if pillow-heif is installed. A file
 that cannot be read is reported by name while the others are loaded.
@@ -27,8 +27,8 @@ SUFFIXES = ('.png', '.jpg', '.jpeg', '.webp', '.gif', '.bmp', '.tif', '.tiff', '
 HEIC = (b'ftypheic', b'ftypheix', b'ftyphevc', b'ftypmif1', b'ftypmsf1')  # bytes 4 to 11 of a file
 INKS = ('auto', 'dark', 'light')
 SAMPLE = 64  # number of images that decide whether all are drawings
-LEAST_CONTRAST = 32  # levels between background and foreground below which contrast is not stretched to 255
-OPENING = threading.Lock()  # held while Pillow's warnings are ignored, which concerns the whole process
+MIN_CONTRAST = 32  # levels between background and foreground below which contrast is not stretched to 255
+OPENING = threading.Lock()  # held while Pillow's warnings are ignored in all threads
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 
@@ -36,8 +36,8 @@ class ImageForm(NamedTuple):
     """Specification of the images that an encoder takes."""
 
     item_shape: tuple[int, int, int]  # height, width, channels: 1 for drawings, 3 for colour
-    crop: float | None = None  # size of the central square, as a fraction of the shorter side; None: the whole image
-    resize_first: bool = False  # then crop whole pixels, as the image processors of the Hugging Face hub do
+    crop: float | None = None  # size of the central square, as a fraction of the shorter side; None: the complete image
+    resize_first: bool = False  # resize, then crop integer pixels, like the image processors of the Hugging Face hub
 
 
 class FoundImages(NamedTuple):
@@ -63,19 +63,20 @@ def load_images(paths: Paths, like: Any, *, ink: str = 'auto') -> Images:
     """Load the images in a folder with one subfolder per class, or in a sequence of files and folders.
 
     Args:
-        like: trained weights, an encoder or an ImageForm that specifies the images.
-        ink: whether drawings are 'dark' on light or 'light' on dark; 'auto' decides for each drawing.
+        paths: Folder, or files and folders; images below a folder get their subfolder as class.
+        like: Trained weights, an encoder or an ImageForm that specifies the images.
+        ink: Whether drawings are 'dark' on light or 'light' on dark; 'auto' decides for each drawing.
     """
     found, form = find_images(paths), image_form(like)
     loaded = read_images(found.paths, form, ink=ink)
-    good = [place for place, image in enumerate(loaded) if isinstance(image, np.ndarray)]
-    names = tuple(sorted({found.classes[place] for place in good} - {''}))
-    number = {'': -1, **{name: k for k, name in enumerate(names)}}
-    items = np.array([loaded[place] for place in good], np.uint8).reshape(-1, *form.item_shape)
-    labels = np.array([number[found.classes[place]] for place in good], np.int32)
+    good = [k for k, image in enumerate(loaded) if isinstance(image, np.ndarray)]
+    names = tuple(sorted({found.classes[k] for k in good} - {''}))
+    label = {'': -1, **{name: k for k, name in enumerate(names)}}
+    items = np.array([loaded[k] for k in good], np.uint8).reshape(-1, *form.item_shape)
+    labels = np.array([label[found.classes[k]] for k in good], np.int32)
     skipped = [str(error) for error in loaded if isinstance(error, DataError)]
     skipped += [f'{path} is not an image' for path in found.others]
-    return Images(items, tuple(found.paths[place] for place in good), labels, names, tuple(skipped))
+    return Images(items, tuple(found.paths[k] for k in good), labels, names, tuple(skipped))
 
 
 def image_form(like: Any) -> ImageForm:
@@ -154,7 +155,7 @@ def decode_image(data: bytes, form: ImageForm, *, name: str = 'this', ink: str =
         return np.asarray(_resized_and_cropped(flat, form))
     filter = Image.Resampling.BOX if mode == 'L' else Image.Resampling.BICUBIC
     pixels = np.asarray(flat.resize((width, height), filter, box=_visible_part(flat, form.crop)))
-    return _light_ink(pixels, ink)[..., None] if mode == 'L' else pixels
+    return _light_on_dark(pixels, ink)[..., None] if mode == 'L' else pixels
 
 
 def read_exactly(path: pathlib.Path, *, size: tuple[int, int], mode: str) -> Image.Image:
@@ -183,7 +184,7 @@ def _heif(name: str) -> tuple[str, ...]:
     try:
         import pillow_heif
     except ImportError:
-        raise DataError(f"{name} is a HEIC image: pip install 'protojax[heic]' to read it") from None
+        raise DataError(f"{name} is a HEIC image; pip install 'protojax[heic]' to read it") from None
     pillow_heif.register_heif_opener()
     return ('HEIF',)
 
@@ -201,11 +202,11 @@ def _is_drawing(image: np.ndarray) -> bool:
     image = image.astype(np.int32)
     grey = image.mean(-1)
     colourless = np.mean(image.max(-1) - image.min(-1)) < 8
-    background = np.abs(grey - np.median(_edge(grey))) < LEAST_CONTRAST
+    background = np.abs(grey - np.median(_edge(grey))) < MIN_CONTRAST
     return bool(colourless and background.mean() > 0.5)
 
 
-def _light_ink(grey: np.ndarray, ink: str) -> np.ndarray:
+def _light_on_dark(grey: np.ndarray, ink: str) -> np.ndarray:
     """Rescale a drawing to foreground = 255 on background = 0: uint8 [H, W] -> uint8 [H, W].
 
     The background is the median of the edge. The foreground is dark if the mean is darker than the background.
@@ -213,7 +214,7 @@ def _light_ink(grey: np.ndarray, ink: str) -> np.ndarray:
     relief = grey.astype(np.float32) - np.median(_edge(grey))
     light = ink == 'light' or (ink == 'auto' and relief.mean() > 0)
     relief = np.maximum(relief if light else -relief, 0)
-    return np.round(relief * (255 / max(relief.max(), LEAST_CONTRAST))).astype(np.uint8)
+    return np.round(relief * (255 / max(relief.max(), MIN_CONTRAST))).astype(np.uint8)
 
 
 def _edge(grey: np.ndarray) -> np.ndarray:
@@ -221,7 +222,7 @@ def _edge(grey: np.ndarray) -> np.ndarray:
 
 
 def _upright(picture: Image.Image) -> Image.Image:
-    """Rotate the image as its EXIF data say, if they can be read."""
+    """Rotate the image as its EXIF data specify, if they can be read."""
     picture.load()
     try:
         with OPENING, warnings.catch_warnings(action='ignore'):
@@ -233,7 +234,7 @@ def _upright(picture: Image.Image) -> Image.Image:
 
 def _flat(picture: Image.Image, mode: str) -> Image.Image:
     """Convert the image to greyscale ('L') or colour ('RGB') with 8 bits and without transparency."""
-    if picture.mode.startswith('I'):  # 16 bits, which Pillow would clip at 255
+    if picture.mode.startswith('I'):  # 16 bits per pixel: Pillow would clip them at 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert('RGBA')
@@ -245,7 +246,7 @@ def _flat(picture: Image.Image, mode: str) -> Image.Image:
 
 
 def _resized_and_cropped(picture: Image.Image, form: ImageForm) -> Image.Image:
-    """Resize the shorter side, round the longer side down, and crop whole pixels."""
+    """Resize the shorter side, round the longer side down, and crop integer pixels."""
     height, width, _ = form.item_shape
     shorter = round(min(height, width) / (form.crop or 1.0))
     across, down = (shorter * side // min(picture.size) for side in picture.size)
@@ -255,7 +256,7 @@ def _resized_and_cropped(picture: Image.Image, form: ImageForm) -> Image.Image:
 
 
 def _visible_part(picture: Image.Image, crop: float | None) -> tuple[float, float, float, float]:
-    """Left, upper, right and lower edge of the central part, or of the whole image."""
+    """Return left, upper, right and lower edge of the central crop, or of the complete image."""
     if crop is None:
         return 0, 0, picture.width, picture.height
     half = crop * min(picture.size) / 2

@@ -22,8 +22,8 @@ class Learner(NamedTuple):
     loss: Callable[..., Any]  # params, batch_stats, dataset, key, *, axis_name -> value, (batch_stats, metrics)
     embed: Callable[..., jax.Array]  # params, batch_stats, items [N, ...] -> embeddings [N, D]
     classify: Callable[..., jax.Array]  # params, batch_stats, embedded Episode -> logits [Q, way]
-    encoder: nn.Module  # of the items
-    attribute_encoder: nn.Module | None = None  # of the classes' attributes, in zero-shot learning
+    encoder: nn.Module  # encoder of the items
+    attribute_encoder: nn.Module | None = None  # encoder of class attributes, in zero-shot learning
     unlabeled: int = 0  # unlabelled examples per class in each episode
     zero_shot: bool = False  # evaluated on all items of all classes, not on episodes
     adapts: bool = False  # trains on each support set: `embed` returns the items, episodes are scored one at a time
@@ -113,8 +113,14 @@ def zero_shot_learner(
 ) -> Learner:
     """Build a learner whose prototypes are embedded class attributes, c_k = g(v_k) (section 2.7).
 
-    Items are [crops, features] with the middle crop first; training uses one random crop of each item. `attributes` is
-    the number of attributes of a class.
+    Args:
+        image_encoder: Network f that embeds items.
+        attribute_encoder: Network g that embeds attributes.
+        item_shape: [crops, features], with the middle crop first; training uses one random crop of each item.
+        attributes: Number of attributes of a class.
+        way: Classes per training episode.
+        query: Queries per class.
+        distance: Distance between queries and prototypes.
     """
 
     def init(key, dimensions):

@@ -20,7 +20,7 @@ from protojax.errors import WeightsError
 
 
 class _Packaged(NamedTuple):
-    """One network, and where its weights are stored."""
+    """A network, the package that contains its weights, and the checksum of the file."""
 
     encoder: EfficientNetLite
     package: str
@@ -63,7 +63,7 @@ def load(name: str) -> tuple[EfficientNetLite, Any, dict]:
 def _tensors(data: bytes) -> dict[str, np.ndarray]:
     """Read a legacy .pth file: five pickles, of which the last two are the tensors and the keys of their storages.
 
-    Then follow, of each storage, the number of its elements and their bytes.
+    After the pickles, the file contains the number of elements and the bytes of each storage.
     """
     file = io.BytesIO(data)
     *_, state, keys = [_TensorUnpickler(file).load() for _ in range(5)]
@@ -82,7 +82,7 @@ def _view(storage: np.ndarray, offset: int, sizes: tuple[int, ...], strides: tup
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Unpickle tensors as tuples (storage, offset, sizes, strides, ...); for files of a known checksum only."""
+    """Unpickle tensors as tuples (storage, offset, sizes, strides, ...); only for files with a known checksum."""
 
     KNOWN = {
         'OrderedDict': collections.OrderedDict,
@@ -95,4 +95,4 @@ class _TensorUnpickler(pickle.Unpickler):
         return self.KNOWN[name]
 
     def persistent_load(self, identity):
-        return identity[1:3]  # of ('storage', type, key, device, count, view)
+        return identity[1:3]  # type and key of ('storage', type, key, device, count, view)

@@ -31,7 +31,7 @@ BATCH = 64  # items that are embedded at once, fewer if they are large
 BATCH_NUMBERS = 16 * 224 * 224 * 3  # maximum of pixels times channels in a batch
 PARTS = ('params', 'batch_stats', 'classifier')  # first part of each array name
 FOLDER = Path(__file__).parent / 'weights'
-# All encoders in protojax/encoders, by name: the classes with `settings`.
+# All encoders in protojax/encoders by name, i.e. the classes with `settings`.
 MODULES = [importlib.import_module(f'protojax.encoders.{m.name}') for m in pkgutil.iter_modules(encoders.__path__)]
 ENCODERS = {name: value for module in MODULES for name, value in vars(module).items() if hasattr(value, 'settings')}
 
@@ -49,10 +49,10 @@ class Pretrained:
     """
 
     encoder: nn.Module
-    params: Any  # of the encoder
-    batch_stats: Any
-    description: dict
-    attribute_encoder: nn.Module | None = None  # of zero-shot learning
+    params: Any  # parameters of the encoder
+    batch_stats: Any  # running statistics of the encoder
+    description: dict  # metadata of the file: settings, results of the run, digest
+    attribute_encoder: nn.Module | None = None  # encoder of class attributes, in zero-shot learning
     classifier: Any = dataclasses.field(default_factory=dict)  # params of a learned distance or attribute encoder
 
     def embed(self, items: ArrayLike) -> jax.Array:
@@ -62,7 +62,7 @@ class Pretrained:
         batch = max(1, min(BATCH, BATCH_NUMBERS // max(1, math.prod(items.shape[1:]))))
         parts, start = [], 0
         while start < max(len(items), 1):
-            # Two programs: for a full batch, padded with zeros, and for one of a few items.
+            # Only two sizes are compiled: a full batch, padded with zeros, and one item if few are left.
             size = 1 if 0 < len(items) - start <= batch // 4 else batch
             part = jnp.asarray(items[start : start + size])
             padded = jnp.pad(part, [(0, size - len(part)), *[(0, 0)] * (part.ndim - 1)])
@@ -71,9 +71,9 @@ class Pretrained:
         return jnp.concatenate(parts)
 
     def embed_attributes(self, attributes: ArrayLike) -> jax.Array:
-        """Embed the attributes of classes as their prototypes: [way, A] -> [way, D].
+        """Embed class attributes as prototypes: [way, A] -> [way, D].
 
-        `PrototypeClassifier.fit(prototypes, range(way), names)` takes them.
+        `PrototypeClassifier.fit(prototypes, range(way), names)` makes a classifier of them.
         """
         if self.attribute_encoder is None:
             raise ValueError('these weights have no attribute encoder; use weights of a zero-shot model')

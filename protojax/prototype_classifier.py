@@ -135,7 +135,7 @@ class PrototypeClassifier:
         """Keep these classes, in this order."""
         names, index = tuple(names), {name: k for k, name in enumerate(self.names)}
         if missing := [name for name in names if name not in index]:
-            raise ValueError(f'class {missing[0]!r} is not among {", ".join(self.names[:5])} ...')
+            raise ValueError(f'unknown class {missing[0]!r}; expected one of {", ".join(self.names[:5])} ...')
         rows = [index[name] for name in names]
         return dataclasses.replace(self, names=names, sums=self.sums[rows], counts=self.counts[rows]).checked()
 
@@ -158,8 +158,8 @@ class PrototypeClassifier:
     @classmethod
     def load(cls, path: str | os.PathLike, *, encoder: str = '') -> Self:
         """Read a saved classifier; if `encoder` is given, it must be the one that the classifier was saved with."""
-        classifier, theirs = read(path)
-        if encoder and theirs != encoder:
+        classifier, saved_with = read(path)
+        if encoder and saved_with != encoder:
             raise WeightsError(f'{path} was saved with a different encoder; pass the weights used then, or none')
         return classifier
 
@@ -167,7 +167,7 @@ class PrototypeClassifier:
         """Return self, or raise ValueError if names, shapes or values are invalid."""
         way = len(self.names)
         if len(set(self.names)) != way or not all(isinstance(name, str) for name in self.names):
-            raise ValueError(f'class names must be unique strings, got {len(set(self.names))} different of {way}')
+            raise ValueError(f'expected {way} unique class names as strings, got {len(set(self.names))} different ones')
         shapes, types = (self.sums.shape[:-1], self.counts.shape), (self.sums.dtype, self.counts.dtype)
         if shapes != ((way,), (way,)) or types != (np.float64, np.int32) or self.counts.min(initial=1) < 1:
             raise ValueError(f'expected float64 sums [{way}, D] and {way} positive int32 counts, got {types} {shapes}')
@@ -178,7 +178,7 @@ class PrototypeClassifier:
         return self
 
     def _leave_one_out(self, embeddings, labels):
-        """Distances to all classes and their counts, without the example itself: [N, D], [N] -> [N, way] twice.
+        """Compute distances to all classes and their counts without the example: [N, D], [N] -> [N, way], [N, way].
 
         Removing one of n examples moves the mean away: the squared distance grows by a factor of (n / (n - 1))**2.
         """
@@ -216,7 +216,7 @@ def _nearest(embeddings, prototypes, temperature, radii):
 
 
 def _best_threshold(scores, labels, repeated):
-    """Threshold on scaled distances: [N, way], [N], bool [N] (whether the class has other examples) -> []."""
+    """Fit the threshold of scaled distances: [N, way], [N], bool [N] (class has other examples) -> []."""
     correct, others = (np.arange(len(labels)), labels), scores.copy()
     others[correct] = np.inf
     between = np.sqrt(np.median(scores[correct][repeated]) * np.median(others.min(1))) if scores.shape[1] > 1 else 0.0
@@ -225,7 +225,7 @@ def _best_threshold(scores, labels, repeated):
 
 
 def _best_temperature(distances, labels):
-    """Most likely temperature for the labels; the prior is log-normal around 1 with a standard deviation of 4x."""
+    """Find the most likely temperature; the prior is log-normal around 1 with a standard deviation of a factor of 4."""
 
     def loss(temperature):
         log_probabilities = scipy.special.log_softmax(-distances / temperature, 1)

@@ -65,7 +65,7 @@ def train_step(
         key: Random key of the training; episode n is drawn with `fold_in(key, n)`.
         loss: Loss function as described at the top of this module.
         optimizer: Optax optimizer.
-        report_every: Steps after which the totals start again from zero.
+        report_every: Number of steps after which the totals are reset.
         episodes: Episodes per update.
         average_decay: Decay of the moving average of the parameters; 0 disables averaging.
     """
@@ -83,21 +83,21 @@ def train_step(
 
 
 def train_steps(state: TrainState, dataset: Dataset, key: jax.Array, *, steps: int, **options) -> TrainState:
-    """Run several updates in one dispatch. Slow on CPUs, where XLA compiles convolution gradients in loops badly."""
+    """Run several updates in one dispatch. Slow on CPUs: XLA compiles convolution gradients in loops badly there."""
     return lax.scan(lambda s, _: (train_step(s, dataset, key, **options), None), state, length=steps)[0]
 
 
 def _mean_over_episodes(gradients, dataset, key, step, episodes, axis_name):
-    """Compute means of gradients, batch_stats and metrics over this device's share of the episodes."""
+    """Compute means of gradients, batch_stats and metrics over the episodes of this device."""
     number, index = (1, 0) if axis_name is None else (lax.axis_size(axis_name), lax.axis_index(axis_name))
-    share, rest = divmod(episodes, number)
+    size, rest = divmod(episodes, number)
     if rest:
         raise ValueError(f'cannot divide {episodes} episodes evenly among {number} devices')
-    keys = jax.vmap(partial(jax.random.fold_in, key))(step * episodes + index * share + jnp.arange(share))
+    keys = jax.vmap(partial(jax.random.fold_in, key))(step * episodes + index * size + jnp.arange(size))
     if not isinstance(dataset, Gathered):
         per_episode = jax.vmap(lambda k: gradients(dataset, k))(keys)
     else:
-        own = dataset if axis_name is None else jax.tree.map(lambda x: devices.shard(x, share), dataset)
+        own = dataset if axis_name is None else jax.tree.map(lambda x: devices.shard(x, size), dataset)
         per_episode = jax.vmap(gradients)(own, keys)
     return jax.tree.map(lambda x: x.mean(0), per_episode)
 

@@ -62,14 +62,14 @@ def figures(
     """Yield names and figures: curves, a test episode if the items are images, and the most confused classes.
 
     Args:
-      workdir: the run's, with its metrics.
-      title: name of the data set.
-      split: the classes of the final table.
-      embedded: the embeddings of the split.
-      learner: the method of the run.
-      variables: its trained parameters.
-      sizes: the options of its episodes.
-      key: of the test episodes.
+      workdir: The run's, with its metrics.
+      title: Name of the data set.
+      split: The classes of the final table.
+      embedded: The embeddings of the split.
+      learner: The method of the run.
+      variables: Its trained parameters.
+      sizes: The options of its episodes.
+      key: Of the test episodes.
     """
     are_images = split.items.dtype == np.uint8
 
@@ -143,10 +143,10 @@ def episode(support: np.ndarray, support_labels: np.ndarray, queries: Queries, t
     Misclassified queries have a thick frame.
 
     Args:
-      support: uint8 [N, H, W, C].
-      support_labels: int [N].
-      queries: with images.
-      title: heading of the figure.
+      support: Uint8 [N, H, W, C].
+      support_labels: Int [N].
+      queries: With images.
+      title: Heading of the figure.
     """
     rows = range(min(len(queries.names), CLASSES_SHOWN))
     supports = [np.flatnonzero(support_labels == label)[:SUPPORT_SHOWN] for label in rows]

@@ -79,9 +79,9 @@ def scatter_axes(points: np.ndarray, width: float, room: float) -> tuple[Figure,
     """Return a figure with axes around all points, and the larger side of the axes.
 
     Args:
-        points: float [N, 2].
-        width: of the figure in inches.
-        room: margin as a fraction of the larger side of the points.
+        points: Float [N, 2].
+        width: Of the figure in inches.
+        room: Margin as a fraction of the larger side of the points.
     """
     low, high = points.min(0), points.max(0)
     margin = room * max(high - low)

@@ -30,9 +30,9 @@ def report(lines: Sequence[str], answers: list[dict], queries: Embedded, support
     """Write the report.
 
     Args:
-      lines: summary, one paragraph each.
-      answers: one dict per query, see `answers.rows`.
-      queries, support: the embedded images; without support images, only the queries are shown.
+      lines: Summary, one paragraph each.
+      answers: One dict per query, see `answers.rows`.
+      queries, support: The embedded images; without support images, only the queries are shown.
     """
     if len(answers) > SHOWN:
         lines = [*lines, f'The first {SHOWN} of {len(answers)} queries are shown.']

@@ -46,8 +46,8 @@ class Server(http.server.ThreadingHTTPServer):
     """Serves the page.
 
     Args:
-      models: name -> Future or Lazy of a Model.
-      alphabets: name -> alphabet.
+      models: Name -> Future or Lazy of a Model.
+      alphabets: Name -> alphabet.
     """
 
     daemon_threads = True

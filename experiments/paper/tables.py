@@ -82,7 +82,7 @@ def difference(experiment: str, results: dict, features: str = 'GoogLeNet') -> s
     """Return why a run's data cannot be compared with the paper's, or '' if they can.
 
     Args:
-        features: the network behind the paper's image features (CUB).
+        features: The network behind the paper's image features (CUB).
     """
     if results['synthetic'] or experiment not in {table.experiment for table in TABLES.values()}:
         return 'synthetic data' if results['synthetic'] else 'another data set'

@@ -40,7 +40,7 @@ class Workdir:
     """An open, locked workdir. In a distributed run only process 0 writes.
 
     Raises (in all processes):
-      WorkdirError: if the folder cannot be written, is in use, belongs to another configuration, or is not shared.
+      WorkdirError: If the folder cannot be written, is in use, belongs to another configuration, or is not shared.
     """
 
     def __init__(self, path: str | os.PathLike, config: Config, dataset: str):

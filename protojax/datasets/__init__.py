@@ -9,15 +9,15 @@ from protojax.episodes import Dataset
 class Splits(NamedTuple):
     """A data set in memory, one `Dataset` per split; None for a split that was not prepared."""
 
-    title: str  # for tables and logs; contains 'synthetic' if the data are
-    synthetic: bool
+    title: str  # name in tables and logs; contains 'synthetic' for synthetic data
+    synthetic: bool  # True for generated data
     train: Dataset | None
     validation: Dataset | None = None
     test: Dataset | None = None
 
     @property
     def item_shape(self) -> tuple[int, ...]:
-        """Shape of one example, the same in all splits."""
+        """Return the shape of one example, the same in all splits."""
         return next(split for split in self[2:] if split is not None).items.shape[2:]
 
     def map(self, function: Callable[[Dataset], Dataset]) -> 'Splits':

@@ -23,9 +23,9 @@ def find(name: str, data_dir: str | None, image_key: str, label_key: str) -> Fou
     The splits train, validation and test are put together; others are used only if there is none of these.
 
     Args:
-        data_dir: folder of prepared sets; if empty, that of TFDS.
-        image_key: name of the image feature, or '' if there is only one.
-        label_key: name of the class label, or '' if there is only one.
+        data_dir: Folder of prepared sets; by default the folder of TFDS.
+        image_key: Name of the image feature, or '' if there is only one.
+        label_key: Name of the class label, or '' if there is only one.
     """
     try:
         root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()

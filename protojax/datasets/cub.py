@@ -24,15 +24,15 @@ from protojax.datasets import Splits, prepared, readers, sources
 from protojax.datasets.synthetic.birds import birds
 from protojax.errors import DataError
 
-CLASSES = (100, 50, 50)  # of train, validation and test (Reed et al.)
-PLACES = ('.', 'attributes', 'CUB_200_2011', 'CUB_200_2011/attributes', 'CUB', 'xlsa17/data/CUB')
+CLASSES = (100, 50, 50)  # number of train, validation and test classes (Reed et al.)
+FOLDERS = ('.', 'attributes', 'CUB_200_2011', 'CUB_200_2011/attributes', 'CUB', 'xlsa17/data/CUB')
 ATTRIBUTES = 'class_attribute_labels_continuous.txt'
 FEATURES = {
     'items': tfds.features.Tensor(shape=(None, None, None), dtype=np.float32, encoding='bytes'),
     'attributes': tfds.features.Tensor(shape=(None,), dtype=np.float32),
 }
-TRAINVAL, VALIDATION, TEST = 'trainval_loc', 'val_loc', 'test_unseen_loc'  # images of the classes, in att_splits.mat
-Division = dict[str, list[str]]  # split -> class names
+TRAINVAL, VALIDATION, TEST = 'trainval_loc', 'val_loc', 'test_unseen_loc'  # indices of images, in att_splits.mat
+ClassNames = dict[str, list[str]]  # split -> class names
 
 
 class Layout(NamedTuple):
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
     names: list[str]
     attributes: np.ndarray  # [classes, A]
     features: Callable[[str], np.ndarray]  # class name -> [images, crops, D]
-    division: Division
+    splits: ClassNames
 
 
 def load(
@@ -51,8 +51,8 @@ def load(
 
     Args:
         data: 'real', 'synthetic' (invented birds) or 'auto', which is synthetic if real data are unavailable.
-        source: folder to prepare from, which is not needed after the first time.
-        data_dir: folder of the prepared data.
+        source: Folder to prepare from, which is not needed after the first time.
+        data_dir: Folder of the prepared data.
     """
     plan = prepared.Plan('CUB-200-2011', 'cub_features/1.0.0', FEATURES, lambda source: [source], records)
     return prepared.load(plan, data=data, source=source, data_dir=data_dir, synthetic=birds)
@@ -63,8 +63,8 @@ def records(folders: list[pathlib.Path]) -> dict[str, Iterator[dict]]:
     (source,) = folders
     with readers.attempt(source, 'cannot be read'):
         found = layout(source)
-        shape = found.features(found.division['train'][0]).shape[1:]
-    counts = tuple(map(len, found.division.values()))
+        shape = found.features(found.splits['train'][0]).shape[1:]
+    counts = tuple(map(len, found.splits.values()))
     logging.info('CUB: %d training, %d validation and %d test classes in %s', *counts, source)
     if counts != CLASSES:
         logging.warning('CUB: expected %s classes; results are not comparable with the paper', CLASSES)
@@ -76,11 +76,11 @@ def records(folders: list[pathlib.Path]) -> dict[str, Iterator[dict]]:
             raise DataError(f'{source}: features of class {name!r} must be finite [n, {shape}], got {items.shape}')
         return {'name': name, 'items': items, 'attributes': attributes[name].astype(np.float32)}
 
-    return {split: map(record, names) for split, names in found.division.items()}
+    return {split: map(record, names) for split, names in found.splits.items()}
 
 
 def layout(source: pathlib.Path) -> Layout:
-    """Read the first of the three layouts that is there."""
+    """Read the first of the three layouts whose features exist."""
     if search(source, 'features.npy').exists():
         found = from_text(source)
     elif search(source, 'res101.mat').exists():
@@ -92,7 +92,7 @@ def layout(source: pathlib.Path) -> Layout:
     names, attributes = found.names, found.attributes
     if len(set(names)) < len(names) or attributes.shape[:-1] != (len(names),) or not np.isfinite(attributes).all():
         raise DataError(f'{source}: expected finite attributes [{len(names)}, A], got {attributes.shape}')
-    sources.check_disjoint(found.division, source)
+    sources.check_disjoint(found.splits, source)
     return found
 
 
@@ -106,7 +106,7 @@ def from_text(source: pathlib.Path) -> Layout:
         raise DataError(f'{source}: expected features {wanted}, got {features.dtype} {features.shape}')
     features = features[:, None] if features.ndim == 2 else features
     own = by_class(of_image, names)
-    return Layout(names, attribute_list(source), lambda name: features[own[name]], division(source, names))
+    return Layout(names, attribute_list(source), lambda name: features[own[name]], read_splits(source, names))
 
 
 def from_torch(source: pathlib.Path) -> Layout:
@@ -122,7 +122,7 @@ def from_torch(source: pathlib.Path) -> Layout:
         with readers.attempt(path := source / 'images' / f'{name}.t7', 'is not a tensor [images, D, crops]'):
             return readers.torch_tensor(path).transpose(0, 2, 1)
 
-    return Layout(names, attributes, features, division(source, numbers))
+    return Layout(names, attributes, features, read_splits(source, numbers))
 
 
 def from_matlab(source: pathlib.Path) -> Layout:
@@ -146,8 +146,8 @@ def from_matlab(source: pathlib.Path) -> Layout:
 
 
 def search(source: pathlib.Path, name: str) -> pathlib.Path:
-    """Return the path of a file in any of the places where archives of CUB have it; it may not exist."""
-    paths = [source / place / name for place in PLACES]
+    """Return the path of a file in the usual folders of CUB; if no folder has it, its path in `source`."""
+    paths = [source / folder / name for folder in FOLDERS]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
@@ -155,7 +155,7 @@ def need(source: pathlib.Path, name: str) -> pathlib.Path:
     """Return the path of a file that must exist."""
     if (path := search(source, name)).exists():
         return path
-    raise DataError(f'{source} does not contain {name} of CUB-200-2011; put it there')
+    raise DataError(f'{source} does not contain {name} of CUB-200-2011; add it')
 
 
 def numbered(path: pathlib.Path) -> list[str]:
@@ -167,7 +167,7 @@ def numbered(path: pathlib.Path) -> list[str]:
 def attribute_list(source: pathlib.Path) -> np.ndarray:
     """Read the attributes of each class, one line of numbers each: float32 [classes, A]."""
     path = need(source, ATTRIBUTES)
-    with readers.attempt(path, 'does not have the same number of numbers in every line'):
+    with readers.attempt(path, 'must have the same number of values in every line'):
         return np.array([line.split() for line in readers.lines(path)], np.float32)
 
 
@@ -183,10 +183,10 @@ def by_class(of_image: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray
     return {name: np.flatnonzero(of_image == k) for k, name in enumerate(names)}
 
 
-def division(source: pathlib.Path, names: Sequence[str]) -> Division:
+def read_splits(source: pathlib.Path, names: Sequence[str]) -> ClassNames:
     """Read the classes of each split from lists of names (trainclasses.txt) or of ids from 1 (trainids.txt).
 
-    If there are several divisions, the first is taken.
+    If there are several splits, the first is read.
     """
     listed = {part: split_list(source, part, names) for part in ('train', 'val', 'trainval', 'test')}
     trainval = listed['trainval'] or (listed['train'] or []) + (listed['val'] or [])
@@ -212,7 +212,7 @@ def split_list(source: pathlib.Path, part: str, names: Sequence[str]) -> list[st
     return None
 
 
-def divide(trainval: list[str], validation: list[str] | None, test: list[str]) -> Division:
+def divide(trainval: list[str], validation: list[str] | None, test: list[str]) -> ClassNames:
     """Return the splits; without a list, validation is every third class of trainval in the order of their names."""
     validation = sorted(trainval)[2::3] if validation is None else validation
     splits = {'train': set(trainval) - set(validation), 'validation': set(validation), 'test': set(test)}

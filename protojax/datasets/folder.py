@@ -23,10 +23,10 @@ from protojax.images import ImageForm
 
 KINDS = ('auto', 'drawings', 'photos')
 SIZES = {'drawings': (28, 28, 1), 'photos': (84, 84, 3)}  # height, width, channels, as in the paper
-FRACTIONS = (0.64, 0.16, 0.2)  # of the classes in train, validation and test, as in miniImageNet
+FRACTIONS = (0.64, 0.16, 0.2)  # fractions of the classes in train, validation and test, as in miniImageNet
 SPLIT = ','.join(map(str, FRACTIONS))
 TFDS = 'tfds:'  # prefix of a source that is the name of a data set
-LEAST = 2  # minimum number of classes in a split
+MIN_CLASSES = 2  # minimum number of classes in a split
 
 Classes = dict[str, list]  # images by class: paths or other keys
 
@@ -51,9 +51,9 @@ def load(
     """Load images, items uint8 [classes, images, height, width, channels].
 
     Args:
-        form: image spec; without it, `kind` ('drawings', 'photos' or 'auto') and `image_size` in pixels decide.
+        form: Image spec; without it, `kind` ('drawings', 'photos' or 'auto') and `image_size` in pixels decide.
         ink: 'dark' on light, 'light' on dark, or 'auto'.
-        options: further arguments of `find`.
+        options: Further arguments of `find`.
     """
     found = find(source, **options)
     form = form or _spec(found, kind, image_size)
@@ -73,10 +73,10 @@ def find(
     """Find the images of a source, and divide its classes.
 
     Args:
-        source: folder, or 'tfds:NAME'.
-        split: three fractions of the classes for train, validation and test, drawn by `seed`; or a text file with the
+        source: Folder, or 'tfds:NAME'.
+        split: Three fractions of the classes for train, validation and test, drawn by `seed`; or a text file with the
             lines [train], [val] and [test], each followed by the names of its classes, one per line.
-        data_dir, image_key, label_key: see `catalog.find`.
+        data_dir, image_key, label_key: See `catalog.find`.
     """
     if str(source).startswith(TFDS):
         name, classes, read = catalog.find(str(source)[len(TFDS) :], data_dir, image_key, label_key)
@@ -126,7 +126,7 @@ def _divide(splits: dict[str, Classes], split: str | os.PathLike, seed: int) -> 
         raise DataError(f'`split={split}` must be three numbers above 0 with a sum of 1, or a file')
     unseen = {name for part, classes in splits.items() if part in ('validation', 'test') for name in classes}
     if unseen and unseen <= splits['train'].keys():
-        logging.warning('train and test have the same classes: their images are merged and the classes are split anew')
+        logging.warning('train and test have the same classes: their images are merged and the classes are split again')
         splits = {'': _together(splits)}
     if '' in splits:
         return _draw(splits[''], dict(zip(('train', 'validation', 'test'), fractions, strict=True)), seed)
@@ -165,12 +165,12 @@ def _listed(path: pathlib.Path, classes: Classes) -> dict[str, Classes]:
 
 def _draw(classes: Classes, fractions: Mapping[str, float], seed: int) -> dict[str, Classes]:
     """Divide classes at random, identically for the same names and seed."""
-    if len(classes) < LEAST * len(fractions):
-        needed, hint = LEAST * len(fractions), 'to distinguish few classes, classify with trained weights'
+    if len(classes) < MIN_CLASSES * len(fractions):
+        needed, hint = MIN_CLASSES * len(fractions), 'to distinguish few classes, classify with trained weights'
         raise DataError(f'{", ".join(fractions)} need at least {needed} classes, got {len(classes)}; {hint}')
     names = sorted(classes)
     order = np.random.default_rng(seed).permutation(len(names))
-    sizes = {part: max(LEAST, round(fraction * len(names))) for part, fraction in fractions.items()}
+    sizes = {part: max(MIN_CLASSES, round(fraction * len(names))) for part, fraction in fractions.items()}
     largest = max(sizes, key=sizes.get)
     sizes[largest] += len(names) - sum(sizes.values())
     parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])

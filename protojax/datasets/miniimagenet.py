@@ -1,6 +1,6 @@
 """miniImageNet: 100 classes of 600 colour images of 84x84, split 64 / 16 / 20 (Ravi and Larochelle 2017).
 
-The images may not be redistributed, so there is no download: `source` is what the user has. The layouts are
+The images may not be redistributed, so they are not downloaded: `source` is the user's copy. The layouts are
 
 - train.csv, val.csv and test.csv (filename,label) beside the images or their folder images/;
 - mini-imagenet-cache-train.pkl and similar pickles;
@@ -41,9 +41,9 @@ def load(
 
     Args:
         data: 'real', 'synthetic' (coloured shapes) or 'auto', which is synthetic if real data are unavailable.
-        source: folder, archive, folder of archives or pickle, which is not needed after the first time.
-        data_dir: folder of the prepared data.
-        splits: names of the splits to load; the others are None.
+        source: Folder, archive, folder of archives or pickle, which is not needed after the first time.
+        data_dir: Folder of the prepared data.
+        splits: Names of the splits to load; the others are None.
     """
     plan = prepared.Plan('miniImageNet', 'mini_image_net/1.0.0', FEATURES, find, records)
     found = prepared.load(plan, data=data, source=source, data_dir=data_dir, synthetic=shapes, splits=splits)
@@ -60,7 +60,7 @@ def find(source: pathlib.Path) -> list[pathlib.Path]:
 
 
 def records(folders: list[pathlib.Path]) -> dict[str, Iterator[dict]]:
-    """Make one record per class of each split that is there."""
+    """Make one record per class of each split found."""
     splits: dict[str, Classes] = {}
     for folder in folders:
         for split, where, classes in listed(folder) or pickled(folder) or in_folders(folder):
@@ -86,8 +86,8 @@ def classes_of_list(path: pathlib.Path, present: set[pathlib.Path]) -> Classes:
     paths = {}
     with readers.attempt(path, 'is not a list of filename,label'):
         for row in csv.DictReader(readers.lines(path), strict=True):
-            places = [path.parent / 'images' / row['filename'], path.parent / row['filename']]
-            file = next((place for place in places if place in present), None)
+            candidates = [path.parent / 'images' / row['filename'], path.parent / row['filename']]
+            file = next((candidate for candidate in candidates if candidate in present), None)
             if file is None or not row['label']:
                 raise DataError(f'{path} lists {row["filename"]!r}, which has no label or is not in images/ beside it')
             paths.setdefault(row['label'], []).append(file)
@@ -96,15 +96,13 @@ def classes_of_list(path: pathlib.Path, present: set[pathlib.Path]) -> Classes:
 
 def in_folders(folder: pathlib.Path) -> Found:
     """Find the splits of the folders train/<class>/, val/<class>/ and test/<class>/."""
-    places: dict[pathlib.Path, dict[str, list]] = {}
+    paths: dict[pathlib.Path, dict[str, list]] = {}
     for file in sources.files([folder], *PICTURES):
-        *_, place, name, _ = file.parts
-        if place.lower() in sources.SPLIT_NAMES:
-            places.setdefault(file.parents[1], {}).setdefault(name, []).append(file)
-    classes = {
-        place: {k: functools.partial(decoded, own) for k, own in found.items()} for place, found in places.items()
-    }
-    return [(sources.SPLIT_NAMES[place.name.lower()], place, found) for place, found in classes.items()]
+        *_, split, name, _ = file.parts
+        if split.lower() in sources.SPLIT_NAMES:
+            paths.setdefault(file.parents[1], {}).setdefault(name, []).append(file)
+    classes = {path: {k: functools.partial(decoded, own) for k, own in found.items()} for path, found in paths.items()}
+    return [(sources.SPLIT_NAMES[path.name.lower()], path, found) for path, found in classes.items()]
 
 
 def decoded(paths: Sequence[pathlib.Path]) -> np.ndarray:
@@ -113,7 +111,7 @@ def decoded(paths: Sequence[pathlib.Path]) -> np.ndarray:
 
 
 def pickled(folder: pathlib.Path) -> Found:
-    """Find the splits of mini-imagenet-cache-train.pkl and similar pickles in a folder, or in the one that is given."""
+    """Find the splits of mini-imagenet-cache-train.pkl and similar pickles in a folder, or the given pickle."""
     paths = [folder] if folder.is_file() else sources.files([folder], *PICKLES)
     found = [(split_of_pickle(path), path) for path in paths]
     return [(split, path, classes_of_pickle(path, split)) for split, path in found if split]

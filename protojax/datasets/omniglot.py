@@ -21,7 +21,7 @@ TEST = ('Kannada', 'Keble', 'Malayalam', 'Manipuri', 'Mongolian', 'Old_Church_Sl
         'Syriac_(Serto)', 'Tengwar', 'Tibetan', 'ULOG')  # fmt: skip
 TEST_CHARACTERS = tuple(f'Gurmukhi/character{n}' for n in (42, 43, 44, 45))
 CHARACTERS = {'train': 1028, 'validation': 172, 'test': 423}
-DRAWINGS = 20  # of each
+DRAWINGS = 20  # per character
 
 ADDRESS = 'https://github.com/brendenlake/omniglot/raw/master/python/'
 SHA256 = {
@@ -47,10 +47,10 @@ def load(
 
     Args:
         data: 'real', 'synthetic' (drawn from `seed`) or 'auto', which is synthetic if real data are unavailable.
-        source: folder with both halves as folders or zips, one of the halves, or one archive of everything.
-        data_dir: folder of the prepared data.
-        resize: filter for 105x105 -> 28x28, 'antialias' or 'nearest'.
-        rotations: make four classes of every character, rotated by 0, 90, 180 and 270 degrees.
+        source: Folder with both halves as folders or zips, one of the halves, or one archive of everything.
+        data_dir: Folder of the prepared data.
+        resize: Filter for 105x105 -> 28x28, 'antialias' or 'nearest'.
+        rotations: Make four classes of every character, rotated by 0, 90, 180 and 270 degrees.
     """
     if resize not in FILTERS:
         raise DataError(f'unknown `resize={resize}`; choose {" or ".join(FILTERS)}')
@@ -63,21 +63,21 @@ def load(
 
 def rotated(split: Dataset) -> Dataset:
     """Rotate each class counter-clockwise into four classes: [L, I, H, W, C] -> [4 L, I, H, W, C]."""
-    items = np.stack([np.rot90(split.items, turns, (2, 3)) for turns in range(4)], 1)
-    names = tuple(f'{name}/rot{90 * turns:03}' for name in split.names for turns in range(4))
+    items = np.stack([np.rot90(split.items, k, (2, 3)) for k in range(4)], 1)
+    names = tuple(f'{name}/rot{90 * k:03}' for name in split.names for k in range(4))
     return Dataset(items.reshape(-1, *split.items.shape[1:]), np.repeat(split.counts, 4), names=names)
 
 
 def halves(source: pathlib.Path) -> list[pathlib.Path]:
-    """Find the two halves, folders or zips: in the folder `source`, beside the one that it names, or in one archive."""
+    """Find both halves, as folders or zips: in `source`, beside `source` if it is one of them, or in one archive."""
     if source.is_file() and not source.name.startswith(HALVES):
         return [source]
-    place = source if source.is_dir() and source.name not in HALVES else source.parent
-    places = [[path for path in (place / f'{half}.zip', place / half) if path.exists()] for half in HALVES]
-    for half, paths in zip(HALVES, places, strict=True):
+    folder = source if source.is_dir() and source.name not in HALVES else source.parent
+    found = [[path for path in (folder / f'{half}.zip', folder / half) if path.exists()] for half in HALVES]
+    for half, paths in zip(HALVES, found, strict=True):
         if not paths:
             raise DataError(f'`source={source}` does not contain {half} or {half}.zip; put both halves there')
-    return [source if source in paths else paths[0] for paths in places]
+    return [source if source in paths else paths[0] for paths in found]
 
 
 def records(folders: list[pathlib.Path], *, resize: str) -> dict[str, Iterator[dict]]:

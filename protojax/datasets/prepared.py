@@ -30,14 +30,14 @@ Records = Mapping[str, Iterable[dict[str, Any]]]  # by split; the records of a s
 
 
 class Plan(NamedTuple):
-    """How one data set is found, read and stored."""
+    """Functions and settings to find, read and store one data set."""
 
     title: str
-    folder: str  # of the records, below `data_dir`: name/version
-    features: Mapping[str, tfds.features.FeatureConnector]  # of a record, besides its name
-    find: Callable[[pathlib.Path], Paths]  # the folders and archives of a source
-    records: Callable[[list[pathlib.Path]], Records]  # of these folders, with archives unpacked
-    remotes: Sequence[sources.Remote] = ()  # if the data set can be downloaded
+    folder: str  # folder of the records below `data_dir`: name/version
+    features: Mapping[str, tfds.features.FeatureConnector]  # features of a record besides its name
+    find: Callable[[pathlib.Path], Paths]  # source -> its folders and archives
+    records: Callable[[list[pathlib.Path]], Records]  # folders, including unpacked archives -> records
+    remotes: Sequence[sources.Remote] = ()  # files to download, if the data set is public
 
 
 def load(
@@ -53,8 +53,8 @@ def load(
 
     Args:
         data: 'real', 'synthetic', or 'auto', which is synthetic if real data are unavailable.
-        source: what the user has; without it, any prepared data are taken.
-        splits: names of the splits to read.
+        source: The user's copy of the data; without it, any prepared data are used.
+        splits: Names of the splits to read.
     """
     if data not in ('auto', 'real', 'synthetic'):
         raise DataError(f'unknown `data={data}`; choose auto, real or synthetic')
@@ -98,7 +98,7 @@ def _real(plan: Plan, paths: Paths, data_dir: str | os.PathLike | None, splits: 
         raise
     except DataError:
         raise
-    except Exception as error:  # of the source, or of the disk, such as RuntimeError of array_record if it is full
+    except Exception as error:  # array_record, for example, raises RuntimeError if the disk is full
         hint = 'free some space, or choose another `source` or `data_dir`'
         raise DataError(f'cannot prepare {folder}: {first_line(error)}; {hint}') from error
     if found is None:
@@ -124,7 +124,7 @@ def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tupl
 
 
 def check_features(path: pathlib.Path) -> None:
-    """Raise ValueError if a features.json names modules other than those of TFDS, which would import them."""
+    """Raise ValueError if a features.json names a module outside TFDS, which TFDS would import."""
 
     def check(part):
         for value in part.values():
@@ -143,7 +143,7 @@ def _stacked(source: Sequence[dict]) -> Dataset:
 
 
 class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """Writes given records; a subclass has the name and the version of the data set."""
+    """Writer of given records; a subclass sets the name and the version of the data set."""
 
     url_infos = None  # checksums of TFDS's downloads, which need a package that TFDS does not install
 
@@ -166,35 +166,35 @@ def prepare(builder: tfds.core.DatasetBuilder) -> None:
     """Write the files of a builder, with a progress bar in a terminal."""
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints sizes that it does not know
+    with contextlib.redirect_stdout(io.StringIO()):  # TFDS prints sizes that are unknown here
         builder.download_and_prepare()
 
 
 def _write(plan: Plan, paths: Paths, folder: pathlib.Path) -> None:
-    """Write the records beside folder, then move them there: folder is never incomplete."""
+    """Write the records beside `folder`, then move them there, so that `folder` is never incomplete."""
     logging.info('preparing %s from %s (once)', folder, ', '.join(map(str, paths)))
     name = plan.folder.split('/')[0]
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as place:
-        place, mark = pathlib.Path(place), sources.fingerprint(paths)  # before a source may change while it is read
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
+        inside, mark = pathlib.Path(temporary), sources.fingerprint(paths)  # now: a source may change while it is read
         own = {'name': name, 'VERSION': tfds.core.Version(folder.name)}
         builder_type = type(name, (_Builder,), own, skip_registration=True)
-        with sources.opened(paths, place / 'unpacked') as folders:
-            builder = builder_type(plan.features, plan.records(folders), data_dir=place)
+        with sources.opened(paths, inside / 'unpacked') as folders:
+            builder = builder_type(plan.features, plan.records(folders), data_dir=inside)
             prepare(builder)
         made = pathlib.Path(builder.data_dir)
         (made / SOURCE).write_text(f'{mark} {" ".join(map(str, paths))}\n')
         if folder.exists():
-            folder.rename(place / 'replaced')
+            folder.rename(inside / 'replaced')
         made.rename(folder)
 
 
 @contextlib.contextmanager
-def _alone(place: pathlib.Path) -> Iterator[None]:
-    """Let one process at a time prepare data in place, and remove what a killed one left."""
-    place.mkdir(parents=True, exist_ok=True)
-    with open(place / '.lock', 'a') as file:
-        with contextlib.suppress(OSError):  # of file systems without locks, where each process prepares the data
+def _alone(parent: pathlib.Path) -> Iterator[None]:
+    """Let one process at a time prepare data below a folder, and remove temporary files of killed processes."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with open(parent / '.lock', 'a') as file:
+        with contextlib.suppress(OSError):  # file system without locks: each process prepares the data
             fcntl.flock(file, fcntl.LOCK_EX)
-            for left in place.glob(f'{TEMPORARY}*'):
+            for left in parent.glob(f'{TEMPORARY}*'):
                 shutil.rmtree(left, ignore_errors=True)
         yield

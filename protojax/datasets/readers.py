@@ -53,12 +53,12 @@ def array(path: pathlib.Path) -> np.ndarray:
     with attempt(path, 'is not a complete .npy file of numbers'), files.open_file(path) as file:
         found = np.load(file, allow_pickle=False)
         if not isinstance(found, np.ndarray) or found.dtype.kind not in NUMERIC:
-            raise ValueError('it contains something else')
+            raise ValueError('expected an array of numbers')
         return found
 
 
 def matlab(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return those of the named variables that a .mat file (format 7 or older) contains; cells of text as strings.
+    """Return the named variables of a .mat file (format 7 or older), as far as it has them; cells of text as strings.
 
     SciPy reads them in a separate process, because corrupted files crash it.
     """
@@ -82,9 +82,9 @@ def pickled(path: pathlib.Path) -> Any:
 class _ArrayUnpickler(pickle._Unpickler):
     """Build plain values and numeric arrays only.
 
-    The few functions that pickles of arrays refer to are replaced by methods, because NumPy's own would accept types
-    that contain Python objects. Attributes that a pickle assigns to the methods have no effect. This is the unpickler
-    in Python, because the one in C allocates as much memory as a corrupted index demands.
+    The few functions that pickles of arrays refer to are replaced by methods, because NumPy's functions would accept
+    types that contain Python objects. Attributes that a pickle assigns to the methods have no effect. This is the
+    unpickler in Python, because the one in C allocates as much memory as a corrupted index demands.
     """
 
     def find_class(self, module, name):
@@ -143,7 +143,7 @@ def torch_tensor(path: pathlib.Path) -> np.ndarray:
 
 
 class _TorchFile:
-    """A position in the bytes of a .t7 file; the first number shows the byte order of the machine that wrote it."""
+    """Bytes of a .t7 file and the current position; the first number reveals the byte order."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0

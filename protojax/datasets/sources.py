@@ -57,11 +57,12 @@ def opened(paths: Sequence[pathlib.Path], temporary: pathlib.Path) -> Iterator[l
 
 
 def is_archive(path: pathlib.Path) -> bool:
+    """Return whether a path is a file with the extension of an archive."""
     return path.name.lower().endswith(ARCHIVES) and not path.is_dir()
 
 
 def unpack(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Unpack a .zip or .tar archive into a new folder; both libraries keep members from being written elsewhere."""
+    """Unpack a .zip or .tar archive into a new folder; members cannot be written outside it."""
     folder.mkdir(parents=True)
     with readers.attempt(path, 'cannot be unpacked'), open_file(path) as file:
         if path.name.lower().endswith('.zip'):
@@ -70,14 +71,14 @@ def unpack(path: pathlib.Path, folder: pathlib.Path) -> None:
         else:
             with tarfile.open(fileobj=file) as archive:
                 archive.extractall(folder, filter=_without_links)
-                # At a corrupted header, tarfile stops as at the end, where zeros are.
+                # tarfile stops at a corrupted header without an error; at the true end it finds zeros.
                 archive.fileobj.seek(archive.offset)
                 if any(archive.fileobj.read(tarfile.BLOCKSIZE)):
                     raise tarfile.ReadError('a header is corrupted')
 
 
 def _without_links(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """Filter for tarfile; links lead out of the folder in versions of Python whose own filter has gaps."""
+    """Reject links before tarfile filters a member: the filter of some Python versions lets links leave the folder."""
     if member.issym() or member.islnk():
         raise ValueError(f'{member.name[:100]} is a link')
     return tarfile.data_filter(member, folder)
@@ -116,7 +117,7 @@ def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
     """Return the local path, downloading the file unless it is already in `folder`.
 
     Raises:
-        Missing: if the download fails.
+        Missing: If the download fails.
     """
     path = folder / remote.url.rsplit('/', 1)[-1]
     if path.exists() and _sha256(path) == remote.sha256:

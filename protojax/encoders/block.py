@@ -33,7 +33,7 @@ class Statistics(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps of a block with several implementations; PLAIN contains those of this module."""
+    """Steps of a block with several implementations; PLAIN contains the implementations in this module."""
 
     patch_moments: Callable  # x -> mean [9 C] and second moment [9 C, 9 C] of its 3x3 patches
     convolve_and_pool: Callable  # x, kernel -> pooled, mean [F] and mean square [F] before the pooling
@@ -72,19 +72,19 @@ def apply(
 
 
 def _convolve_and_pool(x, kernel):
-    """Pooled convolution in the type of x, and the means of the convolution and of its square."""
+    """Compute the pooled convolution in the type of x, and the means of the convolution and of its square."""
     y = convolution(x, kernel)
     return max_pool(y).astype(x.dtype), jnp.mean(y, (0, 1, 2)), jnp.mean(y * y, (0, 1, 2))
 
 
 def _scale_shift_relu(pooled, multiplier, shift):
-    """relu(pooled * multiplier + shift) in the type of pooled: [N, H, W, F], [F], [F] -> [N, H, W, F]."""
+    """Compute relu(pooled * multiplier + shift) in the type of pooled: [N, H, W, F], [F], [F] -> [N, H, W, F]."""
     scaled = pooled.astype(multiplier.dtype) * _per_filter(multiplier)
     return jax.nn.relu(scaled + _per_filter(shift)).astype(pooled.dtype)
 
 
 def _convolve_pool_relu(x, kernel, bias):
-    """relu(max_pool(convolution(x, kernel)) + bias) in the type of x: [N, H, W, C] -> [N, H//2, W//2, F]."""
+    """Compute relu(max_pool(convolution(x, kernel)) + bias) in the type of x: [N, H, W, C] -> [N, H//2, W//2, F]."""
     return jax.nn.relu(max_pool(convolution(x, kernel)) + _per_filter(bias)).astype(x.dtype)
 
 
@@ -121,7 +121,7 @@ def _patch_moments(x):
 
 
 def _statistics_of_patches(moments, kernel, axis_name):
-    """Statistics of a convolution from the moments of its input patches: [9 C], [9 C, 9 C] -> Statistics."""
+    """Compute statistics of a convolution from the moments of its input patches: [9 C], [9 C, 9 C] -> Statistics."""
     (mean, second_moment), weights = moments, kernel.reshape(-1, kernel.shape[-1])
     return _statistics(mean @ weights, jnp.sum(weights * (second_moment @ weights), 0), axis_name)
 

@@ -20,13 +20,13 @@ class ImageEncoder(nn.Module):
     output of the last one to vectors: [N, h, w, F] -> [N, D].
     """
 
-    mean: Sequence[float] = (0.0,)  # of each channel, or one for all, after scaling pixels to 0..1
-    std: Sequence[float] = (1.0,)
-    item_shape: Sequence[int] | None = None
+    mean: Sequence[float] = (0.0,)  # mean of each channel, or one for all, after scaling pixels to 0..1
+    std: Sequence[float] = (1.0,)  # standard deviation of each channel, or one for all
+    item_shape: Sequence[int] | None = None  # height, width, channels; other images are rejected
     two_sided: bool = False  # flip averaging: test embeddings are means over an image and its mirror image
     sphere: bool = False  # centre and L2-normalise test embeddings (CL2N)
     scale: float = 1.0  # factor of the embeddings; includes a temperature of squared distances
-    dtype: jnp.dtype = jnp.float32  # of the activations; parameters, statistics and embeddings are float32
+    dtype: jnp.dtype = jnp.float32  # type of the activations; parameters, statistics and embeddings are float32
     settings: ClassVar[tuple[str, ...]] = ('mean', 'std', 'item_shape', 'two_sided', 'sphere', 'scale')
 
     @nn.compact

@@ -20,7 +20,7 @@ class LinearMap(nn.Module):
 
     dimensions: int = 1024
     unit_length: bool = False
-    mean: Sequence[float] = (0.0,)  # of the inputs: [A], or one for all
+    mean: Sequence[float] = (0.0,)  # mean of the inputs: [A], or one for all
     scale: float = 1.0  # divides the centred inputs
     start: float = 1.0  # factor of LeCun initialisation; 0 starts from zero weights
     item_shape: Sequence[int] | None = None

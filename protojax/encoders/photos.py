@@ -91,12 +91,12 @@ class EfficientNetLite(nn.Module):
 
     width: float = 1.0  # factor of the channels of the stages
     depth: float = 1.0  # factor of the repeats of the stages
-    crop: float | None = 0.875  # as in the evaluation of the weights
+    crop: float | None = 0.875  # central crop of images, as in the evaluation of the weights
     item_shape: Sequence[int] | None = (224, 224, 3)
     scale: float = 4.0  # norm of the embeddings
     kernels: bool = True  # use the C++ kernels on CPUs
-    products: bool = True  # otherwise, compute depthwise convolutions on CPUs as sums of products
-    dtype: jnp.dtype = jnp.float32  # of the activations; parameters and embeddings are float32
+    products: bool = True  # without kernels, compute depthwise convolutions on CPUs as sums of products
+    dtype: jnp.dtype = jnp.float32  # type of the activations; parameters and embeddings are float32
     settings: ClassVar[tuple[str, ...]] = ('width', 'depth', 'crop', 'item_shape', 'scale')
 
     @nn.compact
@@ -117,7 +117,7 @@ class EfficientNetLite(nn.Module):
 
 
 def layers(width: float, depth: float) -> list[tuple[int, int, int, int]]:
-    """Kernel size, stride, expansion and channels of every block."""
+    """Return kernel size, stride, expansion and channels of every block."""
     found = []
     for number, (repeats, size, stride, expansion, channels) in enumerate(STAGES):
         ends = number in (0, len(STAGES) - 1)
@@ -131,7 +131,7 @@ def params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.ndarra
     """Convert the state of the same network in PyTorch to parameters, folding in the normalisations."""
 
     def convolution(weight, norm):
-        """Kernel and bias of a convolution followed by a normalisation with fixed statistics."""
+        """Fold a normalisation with fixed statistics into the convolution before it."""
         scale = tensors[f'{norm}.weight'] / np.sqrt(tensors[f'{norm}.running_var'] + TORCH_EPSILON)
         bias = tensors[f'{norm}.bias'] - scale * tensors[f'{norm}.running_mean']
         kernel = tensors[f'{weight}.weight'].transpose(2, 3, 1, 0) * scale  # out, in, h, w -> h, w, in, out
@@ -149,7 +149,7 @@ def params_from_torch(encoder: EfficientNetLite, tensors: Mapping[str, np.ndarra
 
 
 def _in_eights(channels):
-    """The nearest multiple of eight, but at least 90 % of the number of channels."""
+    """Round to the nearest multiple of eight that is at least 90 % of the number of channels."""
     nearest = int(channels + 4) // 8 * 8
     return nearest if nearest >= 0.9 * channels else nearest + 8
 
@@ -166,7 +166,7 @@ def _convolve(x, kernel, bias, stride=1, groups=1):
 
 
 def _sum_of_products(x, kernel, bias, stride):
-    """A depthwise convolution as a sum of products, one per element of the kernel, which XLA fuses to one loop."""
+    """Compute a depthwise convolution as a sum of products, one per kernel element; XLA fuses them to one loop."""
     kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
     pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], (stride, stride), 'SAME')
     height, width = (-(-size // stride) for size in x.shape[1:3])
@@ -180,7 +180,7 @@ def _sum_of_products(x, kernel, bias, stride):
 
 
 def _patches(x):
-    """Patches of 3x3 pixels around every second pixel: [N, H, W, C] -> [N, H / 2, W / 2, 9 C]."""
+    """Extract patches of 3x3 pixels around every second pixel: [N, H, W, C] -> [N, H / 2, W / 2, 9 C]."""
     pads = lax.padtype_to_pads(x.shape[1:3], (3, 3), (2, 2), 'SAME')
     x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
     (n, height, width, channels), pairs = x.shape, (*x.shape[:2], x.shape[2] // 2, 2 * x.shape[3])

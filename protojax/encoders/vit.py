@@ -72,7 +72,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Features of images, uint8 or floats in 0..255, that patches divide: [N, H, W, 3] -> [N, D].
+    """Features of images, uint8 or floats in 0..255, divisible into patches: [N, H, W, 3] -> [N, D].
 
     The embedding is the class token of the last block, normalised and, if `projection` is positive, projected.
     """
@@ -84,20 +84,20 @@ class VisionTransformer(nn.Module):
     heads: int = 6
     hidden: int = 1536  # dimensions between the layers of the perceptron
     registers: int = 0  # additional tokens without an image patch
-    projection: int = 0  # dimensions of the projection; 0: none
+    projection: int = 0  # dimensions of the projection; 0 disables it
     layer_scale: bool = True
     patch_bias: bool = True
     first_norm: bool = False  # normalise the tokens before the first block
     quick_gelu: bool = False  # the sigmoid approximation of GELU
     antialias: bool = False  # smooth the positions when interpolating to a smaller grid
-    epsilon: float = 1e-6  # of the norms
+    epsilon: float = 1e-6  # epsilon of the layer norms
     mean: Sequence[float] = (0.485, 0.456, 0.406)
     std: Sequence[float] = (0.229, 0.224, 0.225)
     crop: float | None = 0.875
     item_shape: Sequence[int] | None = (224, 224, 3)
     unit_length: bool = True  # L2-normalise the embeddings before scaling
     scale: float = 4.0  # factor of the embeddings; with unit norm, 4 as in `EfficientNetLite`
-    dtype: jnp.dtype = jnp.float32  # of the activations; parameters and embeddings are float32
+    dtype: jnp.dtype = jnp.float32  # type of the activations; parameters and embeddings are float32
     resize_first: ClassVar[bool] = True  # as in the image processors of the hub
     settings: ClassVar[tuple[str, ...]] = (
         *('patch', 'grid', 'width', 'blocks', 'heads', 'hidden', 'registers', 'projection', 'layer_scale'),
@@ -120,7 +120,7 @@ class VisionTransformer(nn.Module):
         return self.scale * (unit_length(x) if self.unit_length else x)
 
     def tokens(self, images):
-        """Class token, registers and embedded patches: [N, H, W, 3] -> [N, T, D]."""
+        """Concatenate class token, registers and embedded patches: [N, H, W, 3] -> [N, T, D]."""
         if images.shape[1] % self.patch or images.shape[2] % self.patch:
             raise ValueError(f'expected images divisible into patches of {self.patch} pixels, got {images.shape[1:3]}')
         normal, size = nn.initializers.normal(0.02), (self.patch, self.patch)
@@ -135,14 +135,14 @@ class VisionTransformer(nn.Module):
         return jnp.concatenate([first, x.reshape(len(x), -1, self.width)], 1)
 
     def resized(self, positions, size):
-        """Bicubic interpolation of the positions to another grid: [grid * grid, D] -> [h, w, D]."""
+        """Interpolate the positions to another grid, bicubically: [grid * grid, D] -> [h, w, D]."""
         rows, columns = (bicubic(self.grid, new, self.antialias) for new in size)
         positions = positions.reshape(self.grid, self.grid, -1)
         return jnp.einsum('hi,wj,ijd->hwd', rows, columns, positions, precision='highest')
 
 
 def bicubic(old: int, new: int, antialias: bool) -> np.ndarray:
-    """Matrix that resizes one axis as `torch.nn.functional.interpolate` does in its bicubic mode: [new, old]."""
+    """Make the matrix that resizes one axis like the bicubic mode of `torch.nn.functional.interpolate`: [new, old]."""
     a, spread = (-0.5, max(old / new, 1)) if antialias else (-0.75, 1)
     centers = (np.arange(new) + 0.5) * old / new - 0.5
     taps = np.arange(-3 * old, 4 * old)  # beyond both ends
@@ -157,7 +157,7 @@ def bicubic(old: int, new: int, antialias: bool) -> np.ndarray:
 
 
 def from_hub(encoder: VisionTransformer, read: Callable[[str], np.ndarray], *, clip: bool) -> Any:
-    """Parameters of the encoder, given a function that reads one tensor of DINOv2 or CLIP by its name.
+    """Return the parameters of the encoder, given a function that reads one tensor of DINOv2 or CLIP by its name.
 
     Raises:
         ValueError: If a tensor does not fit.

@@ -20,7 +20,7 @@ from protojax.encoders import block
 from protojax.encoders.cpu import build
 
 FILTERS = 64
-LANES = 16  # fewest channels of an inverted block
+LANES = 16  # minimum number of channels of an inverted block
 Layer = tuple[jax.Array, jax.Array]  # kernel and bias
 CHANNELS = (1, 3, 64)
 DEFINES = {'float32': (), 'bfloat16': ('PROTOJAX_BFLOAT16',)}  # by type of the activations; other arrays are float32
@@ -33,7 +33,7 @@ HANDLERS = (
 
 def steps(x: jax.Array, kernel: jax.Array) -> block.Steps:
     """Return the steps of a block for these images and this kernel."""
-    reason = _refusal(x, kernel) or _unavailable(x.dtype.name)
+    reason = _unsupported(x, kernel) or _unavailable(x.dtype.name)
     if reason:
         _explain(reason)
         return block.PLAIN
@@ -126,7 +126,7 @@ def supports_blocks(x: jax.Array, channels: Sequence[int]) -> bool:
 
 
 def inverted_block(x: jax.Array, expand: Layer, depthwise: Layer, project: Layer, stride: int) -> jax.Array:
-    """Inverted residual block, given the kernels and biases of its layers; see `photos.Block`."""
+    """Compute an inverted residual block, given the kernels and biases of its layers; see `photos.Block`."""
     n, height, width, _ = x.shape
     result = _like(x, (n, -(-height // stride), -(-width // stride), project[1].size))
     kernels = [kernel.reshape(-1, bias.size) for kernel, bias in (expand, project)]
@@ -152,8 +152,8 @@ def _pooled_shape(x):
     return n, h // 2, w // 2, FILTERS
 
 
-def _refusal(x, kernel):
-    """Reason why the kernels do not support these inputs, or None."""
+def _unsupported(x, kernel):
+    """Return why the kernels do not support these inputs, or None if they do."""
     if jax.default_backend() != 'cpu':
         return f'they run on CPUs only, not on {jax.default_backend()}'
     if x.dtype.name not in DEFINES or kernel.dtype != jnp.float32:
@@ -168,7 +168,7 @@ def _refusal(x, kernel):
 
 @functools.cache
 def _unavailable(dtype='float32'):
-    """Load the library for activations of a type; return the reason if that is impossible, else None."""
+    """Load the library for activations of a type; return the reason if it is unavailable, else None."""
     try:
         library = build.load(*DEFINES[dtype])
     except build.BuildError as error:
@@ -183,4 +183,4 @@ def _unavailable(dtype='float32'):
 
 @functools.cache
 def _explain(reason):
-    logging.warning('Using plain JAX instead of the CPU kernels: %s.', reason)
+    logging.warning('using plain JAX instead of the CPU kernels: %s', reason)

@@ -37,7 +37,7 @@ def load(*defines: str) -> ctypes.CDLL:
         for path in folder.glob(f'{key}-*.so'):
             if _digest(path.read_bytes()) == path.stem.partition('-')[2]:
                 return ctypes.CDLL(str(path))
-            logging.warning('Compiling the CPU kernels again: %s is corrupted.', path)
+            logging.warning('compiling the CPU kernels again: %s is corrupted', path)
             path.unlink(missing_ok=True)
         return ctypes.CDLL(str(_compile(compiler, folder, key)))
     except OSError as error:
@@ -79,7 +79,7 @@ def _digest(content: bytes) -> str:
 
 def _compile(compiler: list[str], folder: Path, key: str) -> Path:
     """Compile to a temporary file and rename it, so that other processes see a complete library or none."""
-    logging.info('Compiling the CPU kernels, once on this machine.')
+    logging.info('compiling the CPU kernels (once on this machine)')
     source = next(path for path in SOURCES if path.suffix == '.cc')
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         library = Path(scratch, 'library.so')
