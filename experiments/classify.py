@@ -10,8 +10,8 @@ their subfolders are named like classes, accuracy and a confusion matrix are rep
 queries how accurate the classifier is with N examples per class, and how many images of unseen classes it rejects.
 
 An image is unknown if its squared distance to the prototype of every class exceeds the threshold times 1 + 1/n, n being
-the number of examples of the class. --unknown=auto fits the threshold so that about a tenth of the examples at most is
-rejected; with one example per class, nothing is.
+the number of examples of the class. --unknown=auto fits the threshold so that at most about a tenth of the
+examples is rejected; with one example per class, it rejects nothing.
 """
 
 import dataclasses
@@ -93,7 +93,7 @@ def _check(config: Config, paths: list[str]) -> np.float32 | None:
 
 
 def _fit(config: Config) -> tuple[Pretrained, PrototypeClassifier, Embedded | None]:
-    """Load the encoder; fit the classes of --support and add them to those of --classifier."""
+    """Load the encoder; fit the classes of --support and add them to --classifier."""
     minimum = 1 if config.classifier else 2
     found = loading.find_classes(config.support, 'support', minimum) if config.support else None
     with phase('loading the encoder'):
@@ -139,12 +139,12 @@ def _report(config, classifier, support, embedded, found):
 
 
 def _threshold(classifier):
-    """The threshold as the shortest number that --unknown reads back unchanged, or None if rejection is off."""
+    """Return the threshold as the shortest number that --unknown reads back unchanged, None if rejection is off."""
     return None if np.isinf(classifier.threshold) else float(str(classifier.threshold))
 
 
 def _describe(config, classifier):
-    """The classifier in words."""
+    """Describe the classifier in one line."""
     fewest, most = classifier.counts.min(), classifier.counts.max()
     examples = f'{fewest} to {most} examples' if fewest < most else loading.counted(most, 'example')
     about = f'{len(classifier.names)} classes with {examples} each, temperature {classifier.temperature:.3g}; '

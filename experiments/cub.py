@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments import methods
 from experiments.methods.options import option
-from experiments.paper.tables import NOT_TOLD
+from experiments.paper.tables import UNNAMED
 from experiments.running import Experiment, launch
 from experiments.running.config import Config, DataOptions, ZeroShot
 from protojax.datasets import Splits, cub
@@ -46,7 +46,7 @@ def details(config: Config, data: Splits) -> dict[str, Any]:
     by_rule = cub.divide(train + validation, None, test)['validation'] == sorted(validation)
     crops, dimensions = data.item_shape
     return {
-        'features': config.data.features or NOT_TOLD,
+        'features': config.data.features or UNNAMED,
         'feature_dimensions': dimensions,
         'crops': crops,
         'classes': [len(train), len(validation), len(test)],

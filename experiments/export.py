@@ -33,7 +33,7 @@ TOLERANCE = 1e-4  # maximum difference from JAX, relative to the largest output
 
 @dataclasses.dataclass(frozen=True)
 class Config(CompilingConfig):
-    weights: str = option('', 'Bundled weights, photos, or a file of a run. Default: those of --classifier.')
+    weights: str = option('', 'Bundled weights, photos, or a file of a run. Default: weights of --classifier.')
     classifier: str = option('', 'Classifier saved by protojax classify --save; without it, export embeddings.')
     format: str = option('onnx', 'Format of the model.', choices=tuple(FORMATS))
     output: str = option('', 'File to write (default: model.onnx or model.stablehlo).')
@@ -65,7 +65,7 @@ def compare(execute: Callable, data: bytes, weights: Pretrained, classifier: Pro
     images = np.random.default_rng(0).integers(0, 256, (2, *image_form(weights).item_shape), np.uint8)
     embeddings = weights.embed(images)
     if not np.isfinite(embeddings).all():
-        raise ConfigError('--weights do not compute finite embeddings; choose others')
+        raise ConfigError('--weights do not compute finite embeddings; choose other weights')
     outputs = (
         [getattr(classifier.predict(embeddings), name) for name in export.PREDICTIONS] if classifier else [embeddings]
     )

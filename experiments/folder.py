@@ -26,7 +26,7 @@ from protojax.datasets import Splits, folder
 from protojax.images import image_form
 
 ASKS = ('source', 'split', 'seed', 'data_dir', 'image_key', 'label_key')
-MOST = 5  # classes per episode by default
+MAX_WAY = 5  # classes per episode by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     seed = str(given.get('seed', 0))
     options = {name: given[name] for name in ASKS if name in given and name not in ('source', 'seed')}
     splits = folder.find(given['source'], seed=int(seed) if seed.isdigit() else 0, **options).splits
-    ways = {split: min(MOST, len(classes)) for split, classes in splits.items()}
+    ways = {split: min(MAX_WAY, len(classes)) for split, classes in splits.items()}
     return {**paper, 'way': ways['train'], 'validation_way': ways['validation'], 'test_way': (ways['test'],)}
 
 
@@ -63,9 +63,9 @@ def load(config: Config) -> Splits:
     if options.data == 'synthetic':
         raise ConfigError('--data=synthetic is not available for your images; remove it')
     if weights and options.kind != 'auto':
-        raise ConfigError('the kind of images is that of the weights; remove --kind')
+        raise ConfigError('the weights determine the kind of images; remove --kind')
     if config.run.weights and options.image_size:
-        raise ConfigError('the image size is that of --weights; remove --image_size')
+        raise ConfigError('--weights determines the image size; remove --image_size')
     size = options.image_size
     form = image_form(loading.load_weights(weights)) if weights else None
     if form and size:  # encoders of images accept any size

@@ -30,7 +30,7 @@ from protojax.files import write_whole
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig(Part):
     sections: str = option(','.join(plan.sections()), 'Comma-separated sections to measure.')
-    rounds: int = option(7, 'Turns of each implementation.', minimum=1)
+    rounds: int = option(7, 'Number of rounds; in each, every implementation runs once.', minimum=1)
     output: str = option('benchmark.json', 'File for all results; sections that it already contains are kept.')
 
 

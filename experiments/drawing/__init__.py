@@ -1,1 +1,1 @@
-"""What is shown of a run: tables, charts and pictures, beside the paper's figures."""
+"""Charts, plots of runs, and the paper's figures."""

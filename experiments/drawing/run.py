@@ -40,7 +40,7 @@ class Queries(NamedTuple):
 def draw(workdir: Workdir, *evaluated) -> list[str]:
     """Draw a run into its workdir and TensorBoard and return the names of the files.
 
-    A plot that fails costs a warning, not the run. `evaluated` are the other arguments of `figures`.
+    A plot that fails is reported by a warning and does not end the run. `evaluated`: other arguments of `figures`.
     """
     written = []
     try:
@@ -51,7 +51,7 @@ def draw(workdir: Workdir, *evaluated) -> list[str]:
             board.write_image(0, name, png)
             written.append(f'{name}.png')
         board.close()
-    except Exception as error:  # of any kind: the results are already written
+    except Exception as error:  # the results are already written, so no error of a plot matters
         print_above(f'warning: not all plots could be drawn ({first_line(error)})')
     return written
 
@@ -62,14 +62,14 @@ def figures(
     """Yield names and figures: curves, a test episode if the items are images, and the most confused classes.
 
     Args:
-      workdir: The run's, with its metrics.
-      title: Name of the data set.
-      split: The classes of the final table.
-      embedded: The embeddings of the split.
-      learner: The method of the run.
-      variables: Its trained parameters.
-      sizes: The options of its episodes.
-      key: Of the test episodes.
+        workdir: Folder of the run, with its metrics.
+        title: Name of the data set.
+        split: Classes of the final table.
+        embedded: Embeddings of the split.
+        learner: Method of the run.
+        variables: Trained parameters and running statistics.
+        sizes: Options of episodes.
+        key: Random key of the test episodes.
     """
     are_images = split.items.dtype == np.uint8
 
@@ -143,10 +143,10 @@ def episode(support: np.ndarray, support_labels: np.ndarray, queries: Queries, t
     Misclassified queries have a thick frame.
 
     Args:
-      support: Uint8 [N, H, W, C].
-      support_labels: Int [N].
-      queries: With images.
-      title: Heading of the figure.
+        support: Images, uint8 [N, H, W, C].
+        support_labels: Labels, int [N].
+        queries: Queries with images.
+        title: Heading of the figure.
     """
     rows = range(min(len(queries.names), CLASSES_SHOWN))
     supports = [np.flatnonzero(support_labels == label)[:SUPPORT_SHOWN] for label in rows]

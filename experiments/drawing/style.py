@@ -79,8 +79,8 @@ def scatter_axes(points: np.ndarray, width: float, room: float) -> tuple[Figure,
     """Return a figure with axes around all points, and the larger side of the axes.
 
     Args:
-        points: Float [N, 2].
-        width: Of the figure in inches.
+        points: Positions, float [N, 2].
+        width: Width of the figure in inches.
         room: Margin as a fraction of the larger side of the points.
     """
     low, high = points.min(0), points.max(0)

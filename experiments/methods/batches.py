@@ -40,7 +40,7 @@ def trained(
 ) -> Learner:
     """Replace the loss of a learner by the mean of losses(scores, labels) [N] over the queries from `draw`.
 
-    The scores are those of learner.classify, or `score(params, batch_stats, embedded episode)`.
+    Scores are `score(params, batch_stats, embedded episode)`, by default `learner.classify`.
     """
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):

@@ -41,13 +41,13 @@ METHOD = Method(build, Options, {'learning_rate': 1e-3, 'episodes': 1000})
 
 
 class Clustered(nn.Module):
-    """A linear layer with ReLU with running centres of its outputs: [N, D] or [N, crops, D] -> [N, dimensions]."""
+    """Linear layer with ReLU, and running centres of its outputs: [N, D] or [N, crops, D] -> [N, dimensions]."""
 
     dimensions: int
     clusters: int = 100
-    mean: Sequence[float] = (0.0,)  # of the features, subtracted
-    scale: float = 1.0  # of the remainder, divided by
-    attribute_mean: Sequence[float] = (0.0,)  # of the attributes, subtracted before scoring
+    mean: Sequence[float] = (0.0,)  # mean of the features, which is subtracted
+    scale: float = 1.0  # divides the centred features
+    attribute_mean: Sequence[float] = (0.0,)  # mean of the attributes, which is subtracted before scoring
     momentum: float = 0.9  # weight of the centres' old values
     settings: ClassVar[tuple[str, ...]] = ('dimensions', 'clusters', 'mean', 'scale', 'attribute_mean')
 

@@ -28,8 +28,8 @@ class Compatibility(nn.Module):
     """x^T W for features x of unit norm, of the middle crop if there are several: [N, D] -> [N, attributes]."""
 
     attributes: int
-    mean: Sequence[float] = (0.0,)  # of the features, subtracted before scaling
-    attribute_mean: Sequence[float] = (0.0,)  # of the attributes, subtracted before scoring
+    mean: Sequence[float] = (0.0,)  # mean of the features, which is subtracted before scaling
+    attribute_mean: Sequence[float] = (0.0,)  # mean of the attributes, which is subtracted before scoring
     settings: ClassVar[tuple[str, ...]] = ('attributes', 'mean', 'attribute_mean')
 
     @nn.compact
@@ -56,12 +56,12 @@ def learner(
 
 
 def structured_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """SJE: the largest of 1(y != y_n) + F(x_n, y) - F(x_n, y_n), which is never below 0: [N, L], [N] -> [N]."""
+    """Compute SJE's loss, the largest of 1(y != y_n) + F(x_n, y) - F(x_n, y_n), at least 0: [N, L], [N] -> [N]."""
     return jnp.max(violations(scores, labels), 1)
 
 
 def weighted_rank(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """ALE: the sum of the violations of the margin times l_r / r, r their number and l_r = 1 + 1/2 + ... + 1/r."""
+    """Compute ALE's loss, the sum of r violations of the margin times l_r / r, with l_r = 1 + 1/2 + ... + 1/r."""
     hinges = violations(scores, labels)
     rank = jnp.sum(hinges > 0, 1)
     harmonic = jnp.concatenate([jnp.zeros(1), jnp.cumsum(1 / jnp.arange(1, scores.shape[1] + 1))])
@@ -69,7 +69,7 @@ def weighted_rank(scores: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def violations(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """Violation of the margin by each class, max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): -> [N, L]."""
+    """Compute the violation of the margin by each class, max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): -> [N, L]."""
     margin = 1 - jax.nn.one_hot(labels, scores.shape[1])
     return jax.nn.relu(margin + scores - jnp.take_along_axis(scores, labels[:, None], 1))
 

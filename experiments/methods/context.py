@@ -1,13 +1,12 @@
 """Full context embeddings (FCE) of matching networks (Vinyals et al. 2016), for any classifier of embedded episodes.
 
-A support example is embedded in the light of the others, g(x_i, S) = forward_i + backward_i + g'(x_i), where forward
-and backward are the outputs of two LSTMs that run over the support set. A query is read against the support set by an
-LSTM with attention, in K steps:
+The embedding of a support example depends on all others, g(x_i, S) = forward_i + backward_i + g'(x_i), where forward
+and backward are the outputs of two LSTMs that run over the support set. A query attends to the support set by an LSTM
+in K steps:
 
     h', c = LSTM(f'(x), [h, r], c),   h = h' + f'(x),   r = sum_i a_i g(x_i, S),   a = softmax_i(h . g(x_i, S))
 
-The support side depends on the order of the support set, which is that of the episode: class by class. The query side
-does not.
+Support embeddings depend on the order of the support set, which is class by class; query embeddings do not.
 
 Axis letters: N support examples, Q queries, D dimensions.
 """
@@ -24,7 +23,7 @@ from protojax import Parametric
 
 
 def in_context(classifier: Parametric, *, steps: int = 5) -> Parametric:
-    """The classifier on full context embeddings; queries take `steps` steps, and attend to the support set between."""
+    """Apply a classifier to full context embeddings; queries attend to the support set in `steps` steps."""
 
     @partial(jax.jit, static_argnums=1)
     def init(key, dimensions):
@@ -36,22 +35,22 @@ def in_context(classifier: Parametric, *, steps: int = 5) -> Parametric:
     def apply(params, episode):
         support = support_in_context(params, episode.support)
         queries = queries_in_context(params['attention'], episode.query, support, steps=steps)
-        own = params.get('classifier', {})  # files of weights hold no empty trees
+        own = params.get('classifier', {})  # weights files do not contain empty trees
         return classifier.apply(own, episode._replace(support=support, query=queries))
 
     return Parametric(init, apply)
 
 
 def support_in_context(params: Any, support: jax.Array) -> jax.Array:
-    """g(x_i, S): [N, D] -> [N, D]."""
+    """Compute g(x_i, S): [N, D] -> [N, D]."""
     forward = _lstm_outputs(params['forward'], support)
     backward = _lstm_outputs(params['backward'], support[::-1])[::-1]
     return forward + backward + support
 
 
 def queries_in_context(params: Any, queries: jax.Array, support: jax.Array, *, steps: int) -> jax.Array:
-    """h after some steps of attention to support examples in context: [Q, D], [N, D] -> [Q, D]."""
-    # A recurrence on [h, r] is one on h with r among the inputs, of which only r changes from step to step.
+    """Compute h after `steps` steps of attention to support examples in context: [Q, D], [N, D] -> [Q, D]."""
+    # The recurrence on [h, r] is computed as one on h, with r as an input that changes from step to step.
     of_query, of_read = jnp.split(params['inputs'], 2)
     fixed = queries @ of_query + params['bias'][None]
     c, h = _lstm_state(jnp.zeros_like(queries), fixed)  # h and r begin at zero
@@ -63,7 +62,7 @@ def queries_in_context(params: Any, queries: jax.Array, support: jax.Array, *, s
 
 
 def _lstm_outputs(params, points):
-    """Outputs of an LSTM that runs over points: [N, D] -> [N, D]."""
+    """Run an LSTM over points and return its outputs: [N, D] -> [N, D]."""
 
     def step(state, of_point):
         c, h = state
@@ -75,16 +74,16 @@ def _lstm_outputs(params, points):
 
 
 def _lstm_state(c, gates):
-    """(c, h) of an LSTM after a step: c before it, and what its gates see, side by side: [B, D], [B, 4 D]."""
+    """Return (c, h) of an LSTM after a step, given c and inputs of its gates: [B, D], [B, 4 D] -> [B, D], [B, D]."""
     i, f, g, o = jnp.split(gates, 4, 1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
     return c, jax.nn.sigmoid(o) * jnp.tanh(c)
 
 
 def _init_lstm(key, inputs, size):
-    """Kernels of the input, forget, cell and output gate side by side, so that one product serves all four.
+    """Initialise the kernels of input, forget, cell and output gate, concatenated so that one product serves all.
 
-    All are drawn by LeCun's rule, also the recurrent ones: the authors do not say how theirs begin.
+    LeCun initialisation, also of the recurrent kernels, because the authors do not specify theirs.
     """
     draw, keys = nn.initializers.lecun_normal(), jax.random.split(key)
     kernels = {'inputs': draw(keys[0], (inputs, 4 * size)), 'recurrent': draw(keys[1], (size, 4 * size))}

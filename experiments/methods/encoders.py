@@ -39,7 +39,7 @@ class Machine(Part):
 class Images(Machine):
     """Encoder"""
 
-    pixels: str = option('unit', 'Scale pixels to 0..1, or standardize each channel.', choices=('unit', 'standardized'))
+    pixels: str = option('unit', 'Scale pixels to 0..1, or standardise each channel.', choices=('unit', 'standardized'))
 
     def network(self) -> nn.Module:
         """Return the network, for items of any shape."""
@@ -62,10 +62,10 @@ class Images(Machine):
 class Conv4(Images):
     """Encoder"""
 
-    kernel_init: str = option(encoders.Conv4.kernel_init, 'Initial convolutions.', choices=tuple(KERNEL_INITS))
-    scale_init: str = option(encoders.Conv4.scale_init, 'Initial batch-norm scales.', choices=tuple(SCALE_INITS))
+    kernel_init: str = option(encoders.Conv4.kernel_init, 'Initialisation of kernels.', choices=tuple(KERNEL_INITS))
+    scale_init: str = option(encoders.Conv4.scale_init, 'Initialisation of scales.', choices=tuple(SCALE_INITS))
     last_scale: float = option(
-        encoders.Conv4.last_scale, 'Multiply the initial batch-norm scales of the last block. PyTorch: 1.', above=0
+        encoders.Conv4.last_scale, 'Factor of the initial batch-norm scales of the last block. PyTorch: 1.', above=0
     )
 
     def network(self) -> nn.Module:

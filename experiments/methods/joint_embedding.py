@@ -25,21 +25,21 @@ def build(config: Config, data: Splits, encoder: None, *, losses: Losses) -> Lea
 
 
 def _minus_dot(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Minus the inner product, so that the nearest class has the highest score: [D], [D] -> []."""
+    """Compute minus the inner product, so that the nearest class has the highest score: [D], [D] -> []."""
     return -jnp.dot(a, b)
 
 
 def image_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """For each image the mean over classes of max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): [N, way], [N] -> [N]."""
+    """Compute the mean over classes of max(0, 1(y != y_n) + F(x_n, y) - F(x_n, y_n)): [N, way], [N] -> [N]."""
     return violations(scores, labels).mean(1)
 
 
 def symmetric_hinge(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """`image_hinge`, and for the class of each image a mean over all images: [N, way], [N] -> [N].
+    """Add to `image_hinge` a mean over all images for the class of each image: [N, way], [N] -> [N].
 
-    The second part is max(0, 1 + F(x_m, y_n) - F(x_n, y_n)) for images m of another class than image n, else 0.
+    The terms of this mean are max(0, 1 + F(x_m, y_n) - F(x_n, y_n)) for images m of another class than image n, else 0.
     """
-    of_class = scores[:, labels].T  # [n, m]: how the class of image n scores image m
+    of_class = scores[:, labels].T  # [n, m]: score of image m with the class of image n
     own = jnp.take_along_axis(scores, labels[:, None], 1)
     others = labels[:, None] != labels[None, :]
     hinges = jnp.where(others, jax.nn.relu(1 + of_class - own), 0)

@@ -5,12 +5,12 @@ state of an LSTM, theta_t = f_t theta_{t-1} - i_t grad_t, whose gates see gradie
 
     x_t = LSTM(grad_t, loss_t),   i_t = sigmoid(W_I [x_t, theta_{t-1}, i_{t-1}] + b_I),   f_t likewise
 
-All weights share the meta-learner, and each has its own state. Gradients of the learner's loss are constants for the
+All weights share the meta-learner, and each has a separate state. Gradients of the learner's loss are constants for the
 meta-learner. The initial theta is learned too. Batch normalisation uses the statistics of the batch in meta-training,
-and those of the episode's support set at test.
+and the statistics of the episode's support set at test time.
 
-A training episode is one chain of small updates, so it is not divided: of several devices each computes all of it, and
-only --episodes_per_step gives them episodes of their own.
+A training episode is one chain of small updates, so it is not sharded: every device computes the complete episode. With
+--episodes_per_step, devices compute different episodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ def learner(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: in
         return {**params, 'classifier': {'layer': layer, 'meta': init_meta(keys[2])}}, batch_stats
 
     def logits(theta, images, statistics=None):
-        """Of the learner, normalised by given statistics or those of the images -> [N, way], the images' statistics."""
+        """Compute the learner's logits, normalised by statistics, by default of the images -> [N, way], statistics."""
         params, layer = theta
         train, statistics = statistics is None, zeros if statistics is None else statistics
         embeddings, running = encode(encoder, params, statistics, images, train=train)
@@ -84,7 +84,7 @@ def learner(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: in
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape), jax.eval_shape(fresh.init, jax.random.key(0))[1])
 
     def trained(params, support, labels):
-        """The weights after the updates on a support set."""
+        """Return the weights after the updates on a support set."""
 
         def loss(theta):
             return cross_entropy(logits(theta, support)[0], labels).mean()
@@ -110,7 +110,7 @@ def learner(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: in
 
 
 def meta_learn(meta: Any, loss: Callable[[Any], jax.Array], start: Any, *, updates: int) -> Any:
-    """The weights that the meta-learner makes of those at the start; loss is a function of them -> weights."""
+    """Let the meta-learner update the initial weights `start`; `loss` is a function of weights -> weights."""
     theta, unravel = ravel_pytree(start)
     state = jnp.zeros((theta.size, UNITS))
     memory = _Memory(theta, (state, state), jnp.zeros((theta.size, 2)))
@@ -121,7 +121,7 @@ def meta_learn(meta: Any, loss: Callable[[Any], jax.Array], start: Any, *, updat
 
 
 def _update(meta: Any, memory: _Memory, gradient: jax.Array, loss: jax.Array) -> _Memory:
-    """One update of the learner's weights: _Memory, [P], [] -> _Memory."""
+    """Update the learner's weights once: _Memory, [P], [] -> _Memory."""
     losses = jnp.tile(preprocess(loss[None]), (gradient.size, 1))
     inputs = jnp.concatenate([preprocess(gradient), losses], 1)
     state, x = nn.OptimizedLSTMCell(UNITS).apply({'params': meta['lstm']}, memory.lstm, inputs)
@@ -132,7 +132,7 @@ def _update(meta: Any, memory: _Memory, gradient: jax.Array, loss: jax.Array) ->
 
 
 def preprocess(values: jax.Array) -> jax.Array:
-    """(log|v| / p, sign v) of values of at least e^-p, else (-1, e^p v), p = LOG_RANGE: [N] -> [N, 2]."""
+    """Compute (log|v| / p, sign v) if |v| >= e^-p, else (-1, e^p v), with p = LOG_RANGE: [N] -> [N, 2]."""
     size = jnp.abs(values)
     large = size >= jnp.exp(-LOG_RANGE)
     logarithm = jnp.log(jnp.where(large, size, 1.0)) / LOG_RANGE
@@ -142,7 +142,7 @@ def preprocess(values: jax.Array) -> jax.Array:
 
 @jax.jit
 def init_meta(key: jax.Array) -> Any:
-    """Small weights, and biases with which the first updates are gradient descent with rate 0.01, nearly."""
+    """Initialise small weights, and biases with which updates begin near gradient descent with a rate of 0.01."""
     keys = jax.random.split(key)
     state = jnp.zeros((1, UNITS))
     lstm = nn.OptimizedLSTMCell(UNITS).init(keys[0], (state, state), jnp.zeros((1, 4)))['params']

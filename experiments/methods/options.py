@@ -1,4 +1,4 @@
-"""Options: dataclass fields with a help text, limits and a place in --help. Each becomes a command-line flag."""
+"""Options: dataclass fields with a help text and limits. Each becomes a command-line flag."""
 
 import dataclasses
 import operator
@@ -154,7 +154,7 @@ class Augmented(Finetuned):
     mirror: bool = option(False, 'Mirror all images of a class in half of the training episodes. Paper: no.')
     shift: int = option(0, 'Shift each training image by up to N pixels along each axis. Paper: 0.', minimum=0)
     flip: bool = option(False, 'Mirror each training image with probability one half. Paper: no.')
-    jitter: float = option(0.0, 'Largest random change of brightness, contrast and saturation.', minimum=0, below=1)
+    jitter: float = option(0.0, 'Maximum change of brightness, contrast and saturation.', minimum=0, below=1)
 
     @property
     def augmentations(self) -> list[Augmentation]:

@@ -2,7 +2,7 @@
 
 c has a standard normal prior; each item x of a set has a code z with p(z | c), and p(x | c, z) is Bernoulli on black
 and white pixels. Networks give the approximate posteriors q(c | D), from the mean over the set of embedded items, and
-q(z | c, x). Training raises the bound on log p(D)
+q(z | c, x). Training maximises the bound on log p(D)
 
     sum over items of E[log p(x | c, z)] - KL(q(z | c, x) || p(z | c)),   minus KL(q(c | D) || p(c)).
 
@@ -40,7 +40,7 @@ class Options(Finetuned):
 
 def build(config: Config, data: Splits, encoder: None) -> Learner:
     if data.item_shape[-1] != 1:
-        raise ConfigError('--model=statistician needs binary images such as those of Omniglot; choose another --model')
+        raise ConfigError('--model=statistician needs images with one channel, as in Omniglot; choose another --model')
     return learner(data.item_shape, way=config.episodes.way, items=config.episodes.per_class)
 
 
@@ -123,7 +123,7 @@ def learner(
 ) -> Learner:
     """Build a learner from `way` sets of `items` examples of one class each."""
     encoder, decoder = Stack(tuple(widths), tuple(item_shape)), Decoder(tuple(widths), tuple(item_shape))
-    networks = {  # and how many inputs they have
+    networks = {  # name: network, number of inputs
         'context': (Gaussian(context), HIDDEN),  # q(c | D)
         'prior': (Gaussian(code), context),  # p(z | c)
         'posterior': (Gaussian(code), HIDDEN + context),  # q(z | c, x)
@@ -167,24 +167,24 @@ def learner(
 
 
 def bounds(odds: jax.Array, pixels: jax.Array, q_z: jax.Array, p_z: jax.Array) -> jax.Array:
-    """log p(x | c, z) - KL(q(z | c, x) || p(z | c)) of each item: [N, P], [N, P], [N, 2 Z], [N, 2 Z] -> [N]."""
+    """Compute log p(x | c, z) - KL(q(z | c, x) || p(z | c)) of each item: [N, P], [N, P], [N, 2 Z], [N, 2 Z] -> [N]."""
     likelihood = jnp.where(pixels, jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)).sum(1)
     return likelihood - jax.vmap(divergence)(q_z, p_z)
 
 
 def context_divergence(q_c: jax.Array) -> jax.Array:
-    """KL(q(c | D) || p(c)) of each set: [way, 2 C] -> [way]."""
+    """Compute KL(q(c | D) || p(c)) of each set: [way, 2 C] -> [way]."""
     return jax.vmap(divergence, (0, None))(q_c, jnp.zeros(q_c.shape[1]))
 
 
 def divergence(q: jax.Array, p: jax.Array) -> jax.Array:
-    """KL(q || p) of two Gaussians: [2 C], [2 C] -> []."""
+    """Compute KL(q || p) of two Gaussians: [2 C], [2 C] -> []."""
     (q_mean, q_log), (p_mean, p_log) = jnp.split(q, 2), jnp.split(p, 2)
     terms = p_log - q_log + jnp.exp(q_log - p_log) + jnp.square(q_mean - p_mean) * jnp.exp(-p_log) - 1
     return 0.5 * terms.sum()
 
 
 def sample_gaussian(key: jax.Array, gaussian: jax.Array) -> jax.Array:
-    """One point of each Gaussian, through which gradients flow: [N, 2 C] -> [N, C]."""
+    """Sample one point of each Gaussian; gradients flow through it: [N, 2 C] -> [N, C]."""
     mean, log_variance = jnp.split(gaussian, 2, 1)
     return mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape)

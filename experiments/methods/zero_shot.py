@@ -38,7 +38,7 @@ class Maps(Scaled):
 
     unit_length: bool = option(True, 'Scale prototypes to unit norm, as in the paper.')
     image_start: float = option(0.0, 'Initial standard deviation of the image projection times sqrt(fan_in).')
-    attribute_start: float = option(10.0, 'Initial standard deviation of the attribute projection, likewise.')
+    attribute_start: float = option(10.0, 'Initial standard deviation of the attribute projection times sqrt(fan_in).')
     root: bool = option(False, 'Replace image features by their square roots, scaled to unit norm. Paper: no.')
     ridge: float = option(0.0, 'Whiten image features with this ridge; 0 disables. Paper: 0.', minimum=0)
 
@@ -63,7 +63,7 @@ def shapes(data: Splits) -> tuple[tuple[int, ...], int]:
 
 
 def learner(config: Config, data: Splits, distance: Distance) -> Learner:
-    """Build the learner of projections of images and of attributes, or of those of --weights."""
+    """Build the learner of two linear maps, of images and of attributes; with --weights, of trained maps."""
     options, (item_shape, attributes) = config.method, shapes(data)
     if config.run.weights:
         weights = encoders.to_evaluate(config.run.weights, config.flat, data)

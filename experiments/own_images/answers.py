@@ -16,7 +16,7 @@ UNKNOWN = 'unknown'
 
 
 def rows(paths: Sequence[Path], classes: Sequence[str], prediction: Prediction) -> list[dict]:
-    """One dict per query: file, prediction, most probable classes, distance and true class ('' if unknown)."""
+    """Return one dict per query: file, prediction, most probable classes, distance and true class ('' if unknown)."""
     probabilities, distances = np.asarray(prediction.probabilities), np.asarray(prediction.distances)
     names, unknown = prediction.names, np.asarray(prediction.unknown)
     order = np.argsort(distances, axis=1, kind='stable')[:, :BEST]
@@ -34,7 +34,7 @@ def rows(paths: Sequence[Path], classes: Sequence[str], prediction: Prediction) 
 
 
 def as_lines(answers: list[dict], limit: int, columns: int = 160) -> list[str]:
-    """The first answers as a table for a terminal."""
+    """Format the first answers as a table for a terminal."""
     table = [['file', 'predicted', 'distance', 'most probable']]
     for answer in answers[:limit]:
         best = ', '.join(f'{short_label(name, 20)} {100 * share:.0f} %' for name, share in answer['best'])
@@ -47,7 +47,7 @@ def as_lines(answers: list[dict], limit: int, columns: int = 160) -> list[str]:
 
 
 def as_csv(answers: list[dict]) -> str:
-    """The answers as CSV in which no cell is a spreadsheet formula."""
+    """Format the answers as CSV in which no cell is a spreadsheet formula."""
     stream = io.StringIO()
     best = [f'{what}{rank}' for rank in range(1, BEST + 1) for what in ('class', 'probability')]
     writer = csv.writer(stream, lineterminator='\n')
@@ -61,13 +61,13 @@ def as_csv(answers: list[dict]) -> str:
 
 
 def _cell(name):
-    """An untrusted name as a cell without control characters that is not evaluated as a formula."""
+    """Format an untrusted name as a cell without control characters that is not evaluated as a formula."""
     name = printable(name)
     return f"'{name}" if name.startswith(('=', '+', '-', '@')) else name
 
 
 def summarize(answers: list[dict], names: Sequence[str]) -> dict:
-    """Accuracy and rejection in percent, or an empty dict if no query is in a folder with the name of a class."""
+    """Compute accuracy and rejection in percent, or {} if no query is in a folder with the name of a class."""
     known = [answer for answer in answers if answer['true_class'] in names]
     unseen = [answer for answer in answers if answer['true_class'] and answer['true_class'] not in names]
     if not known:
@@ -87,7 +87,7 @@ def summarize(answers: list[dict], names: Sequence[str]) -> dict:
 
 
 def summary_lines(summary: dict) -> list[str]:
-    """A summary in words."""
+    """Describe a summary in words."""
     if not summary:
         return []
     accuracy, accepted = summary['accuracy'], summary['accuracy_with_rejection']

@@ -26,7 +26,7 @@ def matrix(answers: list[dict], names: Sequence[str]) -> np.ndarray:
 
 
 def _wrong_cells(counts):
-    """Row and column of each cell with misclassified queries, most frequent first: -> int [cells, 2]."""
+    """Return row and column of each cell with misclassified queries, most frequent first: -> int [cells, 2]."""
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
     cells = np.argwhere(wrong)
@@ -34,7 +34,7 @@ def _wrong_cells(counts):
 
 
 def confused_pairs(found: Any) -> list[tuple[int, int, float]]:
-    """(true class, predicted class, fraction of the true class), most frequent first; the worse direction of a pair."""
+    """Return (true class, predicted class, fraction) of the worse direction of each pair, most frequent first."""
     wrong = found.labels != found.predicted
     pairs, counts = np.unique(np.stack([found.labels[wrong], found.predicted[wrong]]), axis=1, return_counts=True)
     shares = counts / np.bincount(found.labels, minlength=len(found.names))[pairs[0]]
@@ -45,7 +45,7 @@ def confused_pairs(found: Any) -> list[tuple[int, int, float]]:
 
 
 def worst_line(counts: np.ndarray, names: Sequence[str], number: int = 3) -> str:
-    """The most frequent confusions of two classes in words, or '' if there are none."""
+    """Describe the most frequent confusions of two classes, or return '' if there are none."""
     cells = [(row, column) for row, column in _wrong_cells(counts) if column < len(names)][:number]
     brief = [short_label(name, 30) for name in names]
     pairs = [f'{brief[row]} -> {brief[column]} ({counts[row, column]} of {counts[row].sum()})' for row, column in cells]
@@ -53,7 +53,7 @@ def worst_line(counts: np.ndarray, names: Sequence[str], number: int = 3) -> str
 
 
 def worst_part(counts: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, list[str], list[str]]:
-    """The part of a large matrix with the most frequent confusions: counts, names of rows, names of columns."""
+    """Return the part of a large matrix with the most frequent confusions: counts, names of rows, names of columns."""
     chosen = dict.fromkeys(k for cell in _wrong_cells(counts) for k in cell if k < len(names))
     kept = sorted(list(dict.fromkeys([*chosen, *range(len(names))]))[:LABELLED])
     own, unknown = counts[np.ix_(kept, kept)], counts[kept, -1:]

@@ -26,7 +26,7 @@ def lines(embedded: Embedded, shot: int) -> list[str]:
 
 
 def _split(rng, embeddings, labels, shot):
-    """Accuracy, false rejections and rejections of unseen classes in one split, as fractions."""
+    """Return accuracy, false rejections and rejections of unseen classes in one split, as fractions."""
     order, way = rng.permutation(len(labels)), labels.max() + 1
     example, known = np.zeros(len(labels), bool), np.isin(labels, rng.permutation(way)[: way // 2])
     for label in range(way):

@@ -30,9 +30,9 @@ def report(lines: Sequence[str], answers: list[dict], queries: Embedded, support
     """Write the report.
 
     Args:
-      lines: Summary, one paragraph each.
-      answers: One dict per query, see `answers.rows`.
-      queries, support: The embedded images; without support images, only the queries are shown.
+        lines: Summary, one paragraph each.
+        answers: One dict per query, see `answers.rows`.
+        queries, support: The embedded images; without support images, only the queries are shown.
     """
     if len(answers) > SHOWN:
         lines = [*lines, f'The first {SHOWN} of {len(answers)} queries are shown.']
@@ -65,7 +65,7 @@ def report(lines: Sequence[str], answers: list[dict], queries: Embedded, support
 
 
 def _ranks(answers):
-    """The position of each query in every order, as CSS variables; the header comes first, at 0."""
+    """Return the position of each query in every order as CSS variables; the header is at 0."""
     ranks = [''] * len(answers)
     for name, key in ORDERS.items():
         for rank, k in enumerate(sorted(range(len(answers)), key=lambda k: key(answers[k])), 1):
@@ -74,7 +74,7 @@ def _ranks(answers):
 
 
 def _cell(answer):
-    """The prediction for a query."""
+    """Format the prediction for a query."""
     best = '<br>'.join(f'{html.escape(name)} {100 * share:.1f} %' for name, share in answer['best'])
     true = f'<br>true class: {html.escape(answer["true_class"])}' if answer['true_class'] else ''
     nearest = html.escape(answer['best'][0][0])
@@ -85,18 +85,18 @@ def _cell(answer):
 
 
 def _is_wrong(answer):
-    """Whether a query is accepted as another class than its true class."""
+    """Return whether a query is accepted as another class than its true class."""
     return bool(answer['true_class']) and not answer['unknown'] and answer['true_class'] != answer['best'][0][0]
 
 
 def thumbnails(paths: Sequence[str | Path]) -> list[str]:
-    """Data URLs of images, '' for files that cannot be read."""
+    """Return data URLs of images, '' for files that cannot be read."""
     images = read_images(paths, ImageForm((SIZE, SIZE, 3), crop=1.0))
     return [data_url(image) if isinstance(image, np.ndarray) else '' for image in images]
 
 
 def data_url(image: np.ndarray, kind: str = 'jpeg') -> str:
-    """A data URL of an image: uint8 [H, W] or [H, W, 3]."""
+    """Encode an image as a data URL: uint8 [H, W] or [H, W, 3]."""
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, kind, quality=80)
     return f'data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}'

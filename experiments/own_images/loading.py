@@ -31,7 +31,7 @@ class Embedded(NamedTuple):
 
 
 def ink_option() -> dataclasses.Field:
-    """The flag --ink."""
+    """Declare the option --ink."""
     text = 'Foreground of drawings: dark on light, light on dark, or "auto" to detect it per image.'
     return option('auto', text, choices=images.INKS)
 
@@ -88,7 +88,7 @@ def load_weights(name: str, flag: str = 'weights') -> Pretrained:
     try:
         images.image_form(weights)
     except ValueError as error:
-        raise ConfigError(f'--{flag}={name} do not encode images ({error}); choose others') from error
+        raise ConfigError(f'--{flag}={name} do not encode images ({error}); choose other weights') from error
     return weights
 
 
@@ -128,7 +128,7 @@ def embed(weights: Pretrained, found: FoundImages, *, label: str, ink: str) -> E
 
 
 def counted(count: int, noun: str) -> str:
-    """A count and its noun: '1 file', '2 files'."""
+    """Format a count and its noun: '1 file', '2 files'."""
     return f'{count} {noun}{"" if count == 1 else "s"}'
 
 

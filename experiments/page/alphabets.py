@@ -30,7 +30,7 @@ def futhark() -> dict[str, list[bytes]]:
 
 
 def handwritten(rng: np.random.Generator, strokes: str) -> np.ndarray:
-    """Variations of a character, as lines in the unit square: [DRAWINGS, strokes, POINTS, 2]."""
+    """Return variations of a character, as lines in the unit square: [DRAWINGS, strokes, POINTS, 2]."""
     corners = [np.array([point.split(',') for point in stroke.split()], float) for stroke in strokes.split('|')]
     pens = np.full((STROKES, POINTS, 2), 0.5)
     for pen, stroke in zip(pens, corners, strict=False):

@@ -84,8 +84,8 @@ def fill(model: Model, alphabet: dict[str, list[bytes]]) -> dict:
 def look(model: Model, body: bytes) -> dict:
     """Return map coordinates of examples, prototypes and query, and the prediction for the query.
 
-    The body is a set of classes, optionally with 'query', an embedding, 'queries', more embeddings without a place on
-    the map, and 'axes', those of the previous map.
+    The body is a set of classes, optionally with 'query', an embedding, 'queries', more embeddings that are not
+    drawn on the map, and 'axes', the axes of the previous map.
     """
     sent = json.loads(body)
     support = _support(model, sent)
@@ -168,7 +168,7 @@ def _support(model, sent):
 
 
 def _prediction(support, query):
-    """Probability of each class, whether the query is unknown, and the nearest examples.
+    """Return the probability of each class, whether the query is unknown, and the nearest examples.
 
     The last class is repeated up to a number of classes for which a program is compiled.
     """
@@ -187,7 +187,7 @@ def _prediction(support, query):
 
 
 def principal_axes(points: np.ndarray, previous: np.ndarray | None = None) -> np.ndarray:
-    """First two principal axes: [N, D] -> [2, D]; rotated to match the previous axes, so that the map does not turn."""
+    """Compute two principal axes, rotated to match the previous ones, so the map does not turn: [N, D] -> [2, D]."""
     centred = np.concatenate([points - points.mean(0), np.zeros((2, points.shape[1]), points.dtype)])
     axes = np.linalg.svd(centred, full_matrices=False)[2][:2]
     if previous is None:
@@ -197,7 +197,7 @@ def principal_axes(points: np.ndarray, previous: np.ndarray | None = None) -> np
 
 
 def _picture(contents, form):
-    """A small picture of an image as a data URL."""
+    """Return a small picture of an image as a data URL."""
     channels = form.item_shape[2]
     size = PICTURE[channels]
     shown = decode_image(contents, ImageForm((size, size, channels), form.crop), name='the image')

@@ -46,8 +46,8 @@ class Server(http.server.ThreadingHTTPServer):
     """Serves the page.
 
     Args:
-      models: Name -> Future or Lazy of a Model.
-      alphabets: Name -> alphabet.
+        models: {name: Future or Lazy of a Model}.
+        alphabets: {name: alphabet}.
     """
 
     daemon_threads = True
@@ -107,32 +107,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.trusted() and self.path == f'/{self.server.token}/':
             self.send(200, 'text/html; charset=utf-8', self.server.page)
         else:
-            self.refuse(404, MISSING)
+            self.reject(404, MISSING)
 
     def do_POST(self):
         path = re.fullmatch(r'/[^/]*/(\w+)/(\w+)', self.path)
         length = self.headers.get('Content-Length', '')
         if not self.trusted() or not path:
-            return self.refuse(404, MISSING)
+            return self.reject(404, MISSING)
         if not re.fullmatch(r'[0-9]{1,12}', length):
-            return self.refuse(411, 'Content-Length is missing')
+            return self.reject(411, 'Content-Length is missing')
         if int(length) > LARGEST_REQUEST:
-            return self.refuse(413, f'the request exceeds {LARGEST_REQUEST >> 20} MB; shrink the image first')
+            return self.reject(413, f'the request exceeds {LARGEST_REQUEST >> 20} MB; shrink the image first')
         body = self.rfile.read(int(length))
         try:
             found = json.dumps(self.server.answer(*path.groups(), body), allow_nan=False)
         except ValueError as error:  # includes DataError and WeightsError
-            self.refuse(400, first_line(error))
+            self.reject(400, first_line(error))
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            self.refuse(400, f'invalid request ({type(error).__name__})')
+            self.reject(400, f'invalid request ({type(error).__name__})')
         except Exception as error:
             traceback.print_exc()
-            self.refuse(500, f'the server failed ({first_line(error)}); see the terminal')
+            self.reject(500, f'the server failed ({first_line(error)}); see the terminal')
         else:
             self.send(200, 'application/json', found.encode())
 
     def trusted(self):
-        """Whether the request comes from the page itself."""
+        """Return whether the request comes from the page itself."""
         hosts = [f'{name}:{self.server.server_port}' for name in (HOST, 'localhost')]
         origin = self.headers.get('Origin')
         token = self.path.split('/')[1] if self.path.count('/') > 1 else ''
@@ -144,9 +144,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send_error(self, code, message=None, explain=None):
         """Report errors of http.server in the same form."""
-        self.refuse(int(code), message or 'invalid request')
+        self.reject(int(code), message or 'invalid request')
 
-    def refuse(self, code, reason):
+    def reject(self, code, reason):
         self.close_connection = True  # the rest of the request is not read
         self.send(code, 'application/json', json.dumps({'error': reason}).encode())
 
@@ -166,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _security_policy(page):
-    """Content-Security-Policy that allows the script and style of the page, data URLs, and requests to this server."""
+    """Return a Content-Security-Policy for the page's script and style, data URLs, and requests to this server."""
     allowed = []
     for element in ('script', 'style'):
         (content,) = re.findall(f'<{element}>(.*?)</{element}>', page, re.DOTALL)
@@ -178,7 +178,7 @@ def _security_policy(page):
 
 @contextlib.contextmanager
 def redirect(address: str) -> Iterator[str]:
-    """URL of a private file that redirects to an address.
+    """Yield the URL of a private file that redirects to an address.
 
     Every user of the machine can read the browser's command line, so it must not contain the token.
     """

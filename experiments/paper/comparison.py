@@ -9,7 +9,7 @@ from experiments.paper.tables import TABLES, Table
 
 DPI = 120  # of charts
 FULL = {'omniglot': 10_000, 'miniimagenet': 6_000}  # training episodes of a run at full length
-PATIENCE = 1500  # least number of episodes without a lower validation loss after which a full run may stop
+PATIENCE = 1500  # minimum number of episodes without a lower validation loss before a full run may stop
 LEGEND = (
     'Accuracy in %. Ours: mean over the seeds ± half-width of the 95 % confidence interval of one run [lowest and '
     'highest seed]. Rows with a note, such as "ours: synthetic data", are not comparable with the paper.'

@@ -23,14 +23,14 @@ CLOSEST_RESULTS = ('98.73', '99.65', '95.74', '98.84', '49.75', '66.60', '53.87 
 
 
 def _overview(_: str) -> list[str]:
-    """Return all rows of the paper's tables beside ours, each with a verdict."""
+    """Return all rows of the paper's tables beside ours, each with its status."""
     rows = []
     for name, table in TABLES.items():
         number = re.search(r'table (\d)', table.title)[1]
         rows += [[number, *_overview_row(row)] for row in comparison.published(name)['rows']]
     rows.sort(key=lambda row: row[0])
     comparable = sum(row[-1] == 'comparable' for row in rows)
-    header = ['table', 'row', 'paper', 'ours', 'classes', 'training episodes', 'seeds', 'verdict']
+    header = ['table', 'row', 'paper', 'ours', 'classes', 'training episodes', 'seeds', 'status']
     return [f'{comparable} of {len(rows)} rows are comparable.', '', *markdown.table(header, rows)]
 
 
@@ -97,7 +97,7 @@ def _seeds(runs: list[dict]) -> str:
 
 
 def _gains(name: str) -> list[str]:
-    """Return what Euclidean distance gains over cosine distance, from a table whose rows alternate between them."""
+    """Return the gain of Euclidean over cosine distance, from a table whose rows alternate between them."""
     found, rows = comparison.published(name), []
     for cosine, euclidean in zip(found['rows'][::2], found['rows'][1::2], strict=True):
         cells, notes = [], {}
@@ -170,5 +170,5 @@ def marked(text: str, table: list[str]) -> str:
     """Return a document with the table between its markers replaced."""
     text, count = MARKED.subn(lambda _: '\n'.join([*table, '']), text)
     if not count:
-        raise ConfigError('no place for the table; add <!-- written by experiments.publish --> and <!-- up to here -->')
+        raise ConfigError('no marker for a table; add <!-- written by experiments.publish --> and <!-- up to here -->')
     return text

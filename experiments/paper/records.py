@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.methods.options import ConfigError, text
-from experiments.paper.tables import NOT_TOLD
+from experiments.paper.tables import UNNAMED
 from experiments.running import config as configuration
 from experiments.running import metrics
 from experiments.running.workdir import read_json, reading
@@ -72,7 +72,7 @@ def command(experiment, record: dict) -> str:
     flags = model | configuration.changes(experiment, config, beside=(*model, 'seed', 'data'))
     if model and tested != experiment.config().episodes.test_episodes:
         flags['test_episodes'] = tested
-    if record.get('features', NOT_TOLD) != NOT_TOLD:  # not part of the config
+    if record.get('features', UNNAMED) != UNNAMED:  # not part of the config
         flags['features'] = record['features']
     flags['seed'] = record['seed']
     given = configuration.flags_text(flags)

@@ -36,7 +36,7 @@ class Table(NamedTuple):
         return row.runs * (len(self.columns) // len(row.runs))
 
 
-NOT_TOLD = 'not told'  # features of unknown origin (CUB)
+UNNAMED = 'unnamed'  # features of unknown origin (CUB)
 CUB_CLASSES = [100, 50, 50]  # training, validation and test classes
 # Defaults that make a model one of the paper's, also for configs without the field.
 USUAL = {
@@ -90,5 +90,5 @@ def difference(experiment: str, results: dict, features: str = 'GoogLeNet') -> s
         return f'{results["evaluated_on"]} classes'
     if experiment == 'cub' and results.get('classes', CUB_CLASSES) != CUB_CLASSES:
         return 'another split of the classes'
-    used = results.get('features', NOT_TOLD)
-    return f'{"other" if used == NOT_TOLD else used} features' if experiment == 'cub' and used != features else ''
+    used = results.get('features', UNNAMED)
+    return f'{"other" if used == UNNAMED else used} features' if experiment == 'cub' and used != features else ''

@@ -1,4 +1,4 @@
-"""The configuration of a run: options in parts, and the values that an experiment, a method and a recipe give them."""
+"""The configuration of a run: options in parts, with defaults from the experiment, the method and the recipe."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,21 +14,21 @@ from experiments.running import flags
 from protojax import Dataset, Splits
 
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
-FIRST = ('model', 'encoder', 'recipe', 'init', 'weights')  # they decide which options exist, and their defaults
+FIRST = ('model', 'encoder', 'recipe', 'init', 'weights')  # options on which other options or defaults depend
 
 
 @dataclasses.dataclass(frozen=True)
 class CompilingConfig(Part):
     """Options"""
 
-    compilation_cache: str = option('auto', 'Folder of compiled programs, auto or off.', identity=False)
+    compilation_cache: str = option('auto', 'Cache folder of compiled programs; off disables.', identity=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions(Part):
     """Data"""
 
-    data: str = option('auto', 'auto: real if available, else synthetic.', choices=('auto', 'real', 'synthetic'))
+    data: str = option('auto', 'Data; auto: real if available, else synthetic.', choices=('auto', 'real', 'synthetic'))
     source: str = option('', 'Folder or archive with the original data files, to prepare them from.', identity=False)
     data_dir: str = option('', 'Folder of prepared data. Default: ~/tensorflow_datasets.', identity=False)
 
@@ -57,7 +57,7 @@ class FewShot(ZeroShot):
 
     shot: int = option(1, 'Support examples per class in a training episode (N_S).', minimum=1)
     test_way: tuple[int, ...] = option((5, 20), 'Classes per test episode, one column each.', minimum=2)
-    test_shot: tuple[int, ...] = option((1, 5), 'Support examples per class and test episode.', minimum=1)
+    test_shot: tuple[int, ...] = option((1, 5), 'Support examples per class in a test episode.', minimum=1)
     test_episodes: int = option(1000, 'Episodes per cell of the final table.', minimum=1, identity=False)
     test_query: int = option(15, 'Query examples per class in validation and test episodes.', minimum=1)
     validation_way: int = option(5, 'Classes per validation episode.', minimum=2)
@@ -74,14 +74,14 @@ class Training(Part):
 
     episodes: int = option(0, 'Training episodes; 0 = early stopping, or few on synthetic data.', minimum=0)
     episodes_per_step: int = option(1, 'Episodes per update, whose gradients are averaged.', minimum=1)
-    optimizer: str = option('adam', 'momentum: sgd with Nesterov momentum 0.9. Paper: adam.', choices=tuple(OPTIMIZERS))
+    optimizer: str = option('adam', 'Optimizer; momentum: 0.9, Nesterov. Paper: adam.', choices=tuple(OPTIMIZERS))
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', above=0)
     clip_norm: float = option(0.0, 'Clip gradients to this global norm; 0 disables. Paper: 0.', minimum=0)
     halve_every: int = option(2000, 'Halve the learning rate every N episodes; 0 disables. Paper: 2000.', minimum=0)
     schedule: str = option(
-        'halving', 'Learning rate: see --halve_every, or cosine to 0 at --episodes.', choices=('halving', 'cosine')
+        'halving', 'Learning-rate schedule: --halve_every, or cosine to 0 at --episodes.', choices=('halving', 'cosine')
     )
-    average_decay: float = option(0.0, 'Decay of averaged parameters, which are evaluated.', minimum=0, below=1)
+    average_decay: float = option(0.0, 'Decay of the evaluated parameter average; 0 disables.', minimum=0, below=1)
     weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).', minimum=0)
     validate_every: int = option(100, 'Episodes between validations. Official code: 100.', minimum=1)
     patience: int = option(50, 'Stop after N validations without a lower loss. Official code: 200.', minimum=1)
@@ -89,7 +89,7 @@ class Training(Part):
         True, 'Retrain on train and validation classes; otherwise keep the model with the lowest validation loss.'
     )
     retrain_length: str = option(
-        'best', 'Length of --retrain: to the lowest loss, or all of the search.', choices=('best', 'search')
+        'best', 'Episodes of --retrain: up to the lowest loss, or of the whole search.', choices=('best', 'search')
     )
     log_every: int = option(100, 'Episodes between lines of metrics.', minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', minimum=1, identity=False)
@@ -116,7 +116,7 @@ class Run(CompilingConfig):
     )
     evaluate_only: bool = option(False, 'Evaluate the model in the workdir, without training.', identity=False)
     pictures: str = option('on', 'Plot the results.', choices=('on', 'off'), identity=False)
-    placement: str = option('auto', 'Memory of training data.', choices=('auto', 'device', 'host'), identity=False)
+    placement: str = option('auto', 'Memory for training data.', choices=('auto', 'device', 'host'), identity=False)
     coordinator_address: str = option('', 'host:port of process 0 in a distributed run.', identity=False)
     num_processes: int = option(0, 'Processes; 0 = one, or auto-detected on a TPU pod.', minimum=0, identity=False)
     process_id: int = option(0, 'Index of this process, from 0.', minimum=0, identity=False)

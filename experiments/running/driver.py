@@ -37,14 +37,14 @@ def run(config: Config, experiment: Experiment) -> dict[str, Any]:
     splits = {'train': data.train, 'validation': data.validation, 'test': data.test}
     classes = {name: split.names for name, split in splits.items() if split is not None}
     sizes = ', '.join(f'{len(names)} {split} classes' for split, names in classes.items())
-    _say(f'protojax on {data.title}: {sizes}')
+    _print(f'protojax on {data.title}: {sizes}')
     # Before the workdir is created: a configuration that does not match the data must not claim it.
     learner = methods.build(experiment.method(config.flat), config, data)
     configuration.check_sizes(config, data, zero_shot=learner.zero_shot, unlabeled=learner.unlabeled)
     devices = devices_for(config, learner)
     connect(devices)
     workdir = Workdir(config.run.workdir or default_path(config, experiment, data), config, data.title)
-    _say(f'{describe_devices(devices)}; workdir {workdir.path}')
+    _print(f'{describe_devices(devices)}; workdir {workdir.path}')
     workdir.write_json('classes.json', classes)
     init = config.method.init
     origin = results.origin(load_pretrained(init)) if init else None  # now: the file may be deleted later
@@ -65,12 +65,13 @@ def run(config: Config, experiment: Experiment) -> dict[str, Any]:
 def _train(job: Job) -> fit.Model:
     """Run the stages of training.
 
-    The search trains on the training classes and keeps the model with the lowest validation loss. With --retrain, only
-    its length is used, unless --episodes gives the length: the final model is also trained on the validation classes.
-    With --pretrain, both start from an encoder that was trained on mini-batches to classify all training classes.
+    The search trains on the training classes and keeps the model with the lowest validation loss. With --retrain, the
+    final model is trained from scratch on training and validation classes, for --episodes or, if this is 0, for the
+    number of episodes that the search found. With --pretrain, both start from an encoder that was trained on
+    mini-batches to classify all training classes.
     """
     config, data, training = job.config, job.data, job.config.training
-    # Data are passed on without a name, so that the devices do not hold those of two stages at once.
+    # No variable refers to placed data, so that the devices never hold the data of two stages at once.
     if length := config.method.pretrain:
         first_config, first = nearest.pretraining(config, data, job.learner.encoder)
         first_job = job._replace(config=first_config, learner=first)
@@ -87,7 +88,7 @@ def _train(job: Job) -> fit.Model:
             return search.best
         found = max(int(search.best.step), 1) * training.episodes_per_step
         episodes = found if training.retrain_length == 'best' else int(search.state.step) * training.episodes_per_step
-        _say(f'lowest validation loss after {found} episodes; retraining on train+validation for {episodes}')
+        _print(f'lowest validation loss after {found} episodes; retraining on train+validation for {episodes}')
     return fit.stage(job, 'train', place(*_training_splits(job).values()), episodes=episodes).last
 
 
@@ -114,18 +115,18 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
     split = job.data.test if config.run.evaluate_on == 'test' else job.data.validation
     learner = config.method.tested(job.learner)
     evaluators = evaluate.evaluators(config, learner, job.devices)
-    with phase(f'evaluating: embedding {split.counts.sum():,} examples') as tell:
-        embedded = evaluators.embed(*variables, job.placed(split), tell)
+    with phase(f'evaluating: embedding {split.counts.sum():,} examples') as report:
+        embedded = evaluators.embed(*variables, job.placed(split), report)
     scores = evaluators.test(*variables, embedded)
     about = {**job.experiment.details(config, job.data)}
     if model.step is not None:
         about['trained_episodes'] = int(model.step) * config.training.episodes_per_step
     found = results.of_run(config, job.data, scores, about, origin)
-    _say(results.table(found, job.experiment.name))
+    _print(results.table(found, job.experiment.name))
     for line in results.diagnosis(scores, hint='choose other --weights' if origin else 'lower --learning_rate'):
-        _say(line)
+        _print(line)
     if not complete:
-        _say('Training is not complete, so results.json is not written.')
+        _print('Training is not complete, so results.json is not written.')
     elif workdir.writes:
         workdir.write_json('results.json', found)
         written = ['results.json']
@@ -139,7 +140,7 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
             with phase('drawing plots'):
                 evaluated = split, embedded, learner, jax.device_get(variables), config.episodes
                 written += pictures.draw(workdir, job.data.title, *evaluated, evaluate.keys(config)[1])
-        _say(f'written to {workdir.path}:\n  {", ".join(written)}')
+        _print(f'written to {workdir.path}:\n  {", ".join(written)}')
     return found
 
 
@@ -150,7 +151,7 @@ def _evaluate_weights(job: Job) -> dict[str, Any]:
         raise WorkdirError(f'{job.workdir.path} contains another run; choose another --workdir for --weights')
     weights = load_pretrained(name, encoder=job.learner.encoder)
     origin = results.origin(weights)
-    _say(f'weights trained with {results.as_flags(origin["config"])}')
+    _print(f'weights trained with {results.as_flags(origin["config"])}')
     params = {'encoder': weights.params, 'classifier': weights.classifier}
     expected = jax.eval_shape(job.learner.init, jax.random.key(0))
     try:
@@ -177,6 +178,6 @@ def _save_weights(job: Job, model: fit.Model, found: dict[str, Any]) -> None:
     save_pretrained(job.workdir.path / 'weights.safetensors', weights, job.data.item_shape)
 
 
-def _say(line):
+def _print(line):
     if jax.process_index() == 0:
         print(line, flush=True)

@@ -59,9 +59,9 @@ def _few_shot(config, learner, devices):
         scores = {}
         for way, shot in itertools.product(sizes.test_way, sizes.test_shot):
             setting = Setting(way, f'{shot}-shot')
-            with phase(f'evaluating: {sizes.test_episodes} episodes, {setting}') as tell:
+            with phase(f'evaluating: {sizes.test_episodes} episodes, {setting}') as report:
                 cell = scorer(way, shot, sizes.test_episodes)
-                scores[setting] = cell(params, batch_stats, embedded, test_key, tell)
+                scores[setting] = cell(params, batch_stats, embedded, test_key, report)
         return scores
 
     return Evaluators(embed, validate, test)

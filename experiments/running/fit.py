@@ -33,11 +33,11 @@ class Fit(NamedTuple):
     """State of a stage, the contents of a checkpoint."""
 
     state: TrainState
-    best: Model  # the one with the lowest validation loss
+    best: Model  # model with the lowest validation loss
 
     @property
     def last(self) -> Model:
-        """The model after the last update."""
+        """Return the model after the last update."""
         return Model(None, self.state.step, self.state.average, self.state.batch_stats)
 
 
@@ -67,7 +67,7 @@ class Diverged(RuntimeError):
 
 
 def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Callable[..., Any] | None = None) -> Fit:
-    """Train until a number of episodes (0: no limit), or until the validation loss has not improved for long.
+    """Train for a number of episodes, or until the validation loss has not improved for --patience validations.
 
     Resumes from the newest checkpoint of the stage.
 
@@ -75,7 +75,7 @@ def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Cal
         job: Learner to train, with configuration, devices and workdir.
         name: 'pretrain', 'search' or 'train', also the folder of the checkpoints.
         dataset: Training classes, on the devices or on the host.
-        episodes: Number of training episodes.
+        episodes: Number of training episodes; 0 = no limit.
         validate: Returns the validation Score of params and batch_stats.
     """
     config, learner, workdir, training = job.config, job.learner, job.workdir, job.config.training

@@ -40,6 +40,7 @@ class Writer:
             self._board.flush()
 
     def close(self) -> None:
+        """Close the files."""
         if self.workdir.writes:
             self._file.close()
             self._board.close()

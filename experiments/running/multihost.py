@@ -20,10 +20,10 @@ from protojax import parallelize
 from protojax.devices import AXIS
 
 SECONDS_TO_LIVE = 30  # maximum life of a run after one of its processes has died
-LOOK_EVERY = 0.2  # seconds between attempts to reach process 0 at the start; short, to notice one that soon dies
+LOOK_EVERY = 0.2  # seconds between attempts to reach process 0 at the start
 SECONDS_TO_START = 600  # maximum delay between the starts of two processes
 SECONDS_TO_PREPARE = 24 * 3600  # barrier timeout, once all processes run
-barriers = itertools.count()  # no name of a barrier can be used twice
+barriers = itertools.count()  # numbers that make the names of barriers unique
 
 
 def join(coordinator_address: str, num_processes: int, process_id: int) -> None:
@@ -45,7 +45,7 @@ def join(coordinator_address: str, num_processes: int, process_id: int) -> None:
     elif 'TPU_ML_PLATFORM' in os.environ:  # set by JAX on every TPU VM
         with contextlib.suppress(ValueError):  # a single TPU VM without others
             jax.distributed.initialize(**timeouts)
-    connect(jax.devices())  # the processes learn of each other's devices now, while all are present
+    connect(jax.devices())  # exchange the lists of devices while all processes are present
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def connect(devices: Sequence[jax.Device]) -> None:
     JAX gives them only 30 seconds to find each other the first time; from then on they wait for the slowest.
     """
     if jax.process_count() > 1:
-        everyone = set(range(jax.process_count()))  # some may come later than the first collective would wait
+        everyone = set(range(jax.process_count()))  # some may arrive later than the first collective waits
         barrier = f'connect {next(barriers)}'
         multihost.sync_global_processes(barrier, timeout=SECONDS_TO_PREPARE, processes=everyone)
         parallelize(lambda x: jax.lax.psum(x, AXIS), devices)(np.zeros(()))

@@ -29,7 +29,7 @@ class _Lines:
 
 @contextlib.contextmanager
 def bar(label: str, total: int, *, done: int = 0, stream: IO[str] | None = None, **options: Any) -> Iterator[tqdm]:
-    """Show the number of steps done, the elapsed time, the time left and the rate; options are those of tqdm.
+    """Show the number of steps done, the elapsed time, the time left and the rate; `options` are passed to tqdm.
 
     The rate is a moving average of this process. Processes other than the first show nothing.
     """
@@ -40,7 +40,7 @@ def bar(label: str, total: int, *, done: int = 0, stream: IO[str] | None = None,
     seconds = BAR_SECONDS if terminal else LINE_SECONDS
     options = {'desc': label, 'total': total or None, 'initial': done, 'unit': '', 'disable': quiet, **options}
     options = {'bar_format': BAR if terminal else LINE, 'mininterval': seconds, 'miniters': 0, **options}
-    if terminal:  # some have no size, for which tqdm would draw nothing
+    if terminal:  # tqdm draws nothing if a terminal reports no size
         columns, rows = shutil.get_terminal_size()
         options = {'ncols': columns - 1, 'nrows': rows, **options}
     shown = tqdm(file=stream if terminal else _Lines(stream), **options)
@@ -63,10 +63,10 @@ def _tick(shown, closed, seconds):
 
 @contextlib.contextmanager
 def phase(text: str, stream: IO[str] | None = None) -> Iterator[Callable[[float], None]]:
-    """Print what is being done; on a terminal the line disappears afterwards.
+    """Show a line while some work is done; on a terminal the line disappears afterwards.
 
     Yields:
-      A function that may be called with the completed fraction, from 0 to 1.
+        A function that may be called with the completed fraction, from 0 to 1.
     """
     with bar(f'{text} ...', 1, stream=stream, bar_format='{desc} {elapsed}', leave=False) as shown:
 

@@ -61,21 +61,21 @@ def as_flags(config: Mapping[str, Any]) -> str:
 
 def table(results: Mapping[str, Any], experiment: str) -> str:
     """Format results next to the paper's, one line per setting, for the terminal."""
-    split, figures = results['evaluated_on'], tables.matching_results(experiment, results)
+    split, quoted = results['evaluated_on'], tables.matching_results(experiment, results)
     rows = []
     for setting, score in results[split].items():
-        rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', figures.get(setting, '-')))
+        rows.append((setting, f'{score["accuracy"]:.2f} ± {score["ci95"]:.2f}', quoted.get(setting, '-')))
     lines = ['', f'Accuracy on the {split} classes of {results["dataset"]}, in %']
-    columns = 3 if figures else 2
+    columns = 3 if quoted else 2
     lines += markdown.table(('setting', 'protojax', 'paper')[:columns], [row[:columns] for row in rows])
-    if not figures:
+    if not quoted:
         reason = tables.difference(experiment, results)
         lines.append(f'Not comparable with the paper: {reason}.' if reason else 'The paper has no such model.')
     return '\n'.join(lines)
 
 
 def diagnosis(scores: Mapping[Setting, Score], *, hint: str) -> list[str]:
-    """Report accuracy at chance level in one line, with a remedy; [] if no cell of the final table is."""
+    """Report accuracy at chance level in one line with a hint; [] if no cell of the final table is at chance level."""
     for setting, score in scores.items():
         chance = 100 / setting.way
         if round(score.accuracy, 4) - min(score.ci95, NEAR_CHANCE * chance) <= chance:

@@ -7,7 +7,7 @@ tensorboard/         the same reports for TensorBoard, and the plots
 search/, train/      checkpoints of the stages (and pretrain/, with --pretrain)
 results.json         the final table
 weights.safetensors  the trained weights, for protojax.load_pretrained
-timing.json          how long the run took, on what hardware, with which commit of the code
+timing.json          duration, hardware and commit of the run
 curves.png           loss and accuracy by episode
 episode.png          a test episode with its misclassified queries, if the items are images
 mistakes.png         the most confused classes
@@ -39,17 +39,18 @@ class WorkdirError(RuntimeError):
 class Workdir:
     """An open, locked workdir. In a distributed run only process 0 writes.
 
-    Raises (in all processes):
-      WorkdirError: If the folder cannot be written, is in use, belongs to another configuration, or is not shared.
+    Raises:
+        WorkdirError: In all processes, if the folder cannot be written, is in use, belongs to another configuration, or
+            is not shared.
     """
 
     def __init__(self, path: str | os.PathLike, config: Config, dataset: str):
         self.path = Path(path).expanduser().absolute()
         self.writes = jax.process_index() == 0
         self._lock: IO | None = None
-        refusal = self._claim(config, dataset) if self.writes else None
-        if multihost_utils.broadcast_one_to_all(np.array(refusal is not None)):
-            raise refusal or WorkdirError(f'process 0 cannot use {self.path}; see its error')
+        problem = self._claim(config, dataset) if self.writes else None
+        if multihost_utils.broadcast_one_to_all(np.array(problem is not None)):
+            raise problem or WorkdirError(f'process 0 cannot use {self.path}; see its error')
         if not multihost_utils.process_allgather(np.array((self.path / 'config.json').exists())).all():
             raise WorkdirError(f'not all hosts see {self.path}; choose a --workdir on a shared file system')
 
