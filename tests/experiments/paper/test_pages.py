@@ -48,23 +48,23 @@ def test_each_column_is_of_the_model_of_its_shot(add):
     assert cells(pages.KINDS['paper']('omniglot --episodes=70'))[-1][1:3] == ['80.00 ± 0.50', 'not run']
 
 
-def test_the_overview_has_a_verdict_for_each_row(add):
-    def verdicts():
+def test_the_overview_has_a_status_for_each_row(add):
+    def statuses():
         lines = pages.KINDS['overview']('')
         return lines[0], {(row[0], row[1]): row[2:] for row in cells(lines)}
 
-    count, rows = verdicts()
+    count, rows = statuses()
     assert count == '0 of 46 rows are comparable.' and len(rows) == 46
     assert rows['1', 'Prototypical networks'][1:] == ['- / - / - / -', '-', '-', '-', 'not run']
     rule = {'episodes': 6000, 'patience': 6, 'validate_every': 250}
     ten_way, paper = ('6', '1-shot, 15 queries, 10-way'), '48.27 / 64.18'
     add(miniimagenet, way=10, evaluate_on='validation', episodes=1000, accuracy=40.0)
     reason = 'validation classes, 1,000 training episodes'
-    assert verdicts()[1][ten_way] == [paper, '40.00 / 40.00', 'validation', '1,000', '1', reason]
+    assert statuses()[1][ten_way] == [paper, '40.00 / 40.00', 'validation', '1,000', '1', reason]
     add(miniimagenet, way=10, **{**rule, 'patience': 5})
-    assert verdicts()[1][ten_way][-1] == 'stopped after 1,250 episodes without improvement'
+    assert statuses()[1][ten_way][-1] == 'stopped after 1,250 episodes without improvement'
     add(miniimagenet, way=10, **rule, accuracy=48.0)
-    count, rows = verdicts()
+    count, rows = statuses()
     assert rows[ten_way] == [paper, '48.00 / 48.00', 'test', '6,000', '1', 'comparable']
     assert count == '1 of 46 rows are comparable.'
     add(cub, columns=('50-way per image',), accuracy=60.0, about={'features': 'ResNet-50'})
