@@ -1,6 +1,7 @@
 """All tests see eight CPU devices, no silent promotion of ranks, and the library's warnings as errors."""
 
 import gc
+import logging
 import os
 import pathlib
 import tempfile
@@ -12,9 +13,10 @@ os.environ['JAX_TRACEBACK_IN_LOCATIONS_LIMIT'] = '0'  # lowering is faster witho
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:  # set by whoever starts the tests, or by the parent of this worker
     COMPILED = tempfile.TemporaryDirectory(prefix='protojax-tests-')  # programs compiled once for all processes
     os.environ['JAX_COMPILATION_CACHE_DIR'] = COMPILED.name
-    os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+    os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.1'  # storing others costs more than it saves
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
+import absl.logging  # noqa: E402
 import jax  # noqa: E402  (imported after the variables are set)
 import pytest  # noqa: E402
 
@@ -31,6 +33,21 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # objects of imported modules need not be scanned again and again
+    gc.set_threshold(100_000, 50, 1000)
+
+
+@pytest.fixture(autouse=True)
+def global_state():
+    """Restore what commands set for their process: levels and handlers of logs, the cache of compiled programs."""
+    names = ('enable_compilation_cache', 'compilation_cache_dir', 'persistent_cache_min_compile_time_secs')
+    settings = {f'jax_{name}': getattr(jax.config, f'jax_{name}') for name in names}
+    verbosity, level, handlers = absl.logging.get_verbosity(), logging.root.level, logging.root.handlers
+    yield
+    absl.logging.set_verbosity(verbosity)
+    logging.root.handlers = handlers
+    logging.root.setLevel(level)
+    for name, value in settings.items():
+        jax.config.update(name, value)
 
 
 @pytest.fixture

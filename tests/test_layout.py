@@ -1,6 +1,7 @@
 """Layout of the code: the direction of imports, commands, and names."""
 
 import ast
+import functools
 import pathlib
 import re
 import sys
@@ -47,22 +48,24 @@ def layer(module):
     return max((len(name), number) for name, number in places if f'{module}.'.startswith(f'{name}.'))[1]
 
 
-# Imports, but for those between a package and its own modules.
-EDGES = [
-    (module, target)
-    for module, path in MODULES.items()
-    for target in imported(ast.parse(path.read_text()))
-    if not f'{module}.'.startswith(f'{target}.') and not target.startswith(f'{module}.')
-]
+@functools.cache
+def edges():
+    """Return the imports, but for those between a package and its own modules."""
+    return [
+        (module, target)
+        for module, path in MODULES.items()
+        for target in imported(ast.parse(path.read_text()))
+        if not f'{module}.'.startswith(f'{target}.') and not target.startswith(f'{module}.')
+    ]
 
 
 def test_no_import_points_upward():
-    assert len(EDGES) > 100
-    assert not [f'{module} imports {target}' for module, target in EDGES if layer(module) < layer(target)]
+    assert len(edges()) > 100
+    assert not [f'{module} imports {target}' for module, target in edges() if layer(module) < layer(target)]
 
 
 def test_no_import_goes_in_a_circle():
-    graph = {module: {target for source, target in EDGES if source == module} for module in MODULES}
+    graph = {module: {target for source, target in edges() if source == module} for module in MODULES}
     while leaves := {module for module, targets in graph.items() if not targets}:
         graph = {module: targets - leaves for module, targets in graph.items() if module not in leaves}
     assert not graph

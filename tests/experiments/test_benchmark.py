@@ -26,7 +26,7 @@ def test_operations_of_a_step_are_those_of_its_convolutions():
 def ours():
     """Key, data set, parameters by block, and protojax's loss."""
     learner, rng = contenders.learner(TINY, kernels=True), np.random.default_rng(1)
-    params, batch_stats = learner.init(jax.random.key(0))
+    params, batch_stats = jax.jit(learner.init)(jax.random.key(0))
     blocks = {}
     for name, block in params['encoder'].items():
         scale, bias = (rng.normal(size=block['scale'].shape).astype(np.float32) for _ in range(2))

@@ -87,7 +87,7 @@ ENCODERS = {
 
 @pytest.mark.parametrize('encoder', ENCODERS.values(), ids=ENCODERS)
 def test_encoders_are_exported(encoder):
-    variables = encoders.init(encoder, jax.random.key(0), encoder.item_shape)
+    variables = jax.jit(lambda key: encoders.init(encoder, key, encoder.item_shape))(jax.random.key(0))
     weights = protojax.Pretrained(encoder, *variables, {'digest': ''})
     images = np.random.default_rng(0).integers(0, 256, (3, *encoder.item_shape), np.uint8)
     expected = weights.embed(images)

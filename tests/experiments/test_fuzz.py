@@ -8,7 +8,7 @@ from tests.fuzz import pool
 from tests.fuzz.formats import FORMATS
 
 pytestmark = pytest.mark.slow
-INPUTS = collections.defaultdict(lambda: 100, {'mat': 12, 'weights': 40, 'checkpoint': 20, 'workdir': 40, 'page': 60})
+INPUTS = collections.defaultdict(lambda: 100, {'mat': 4, 'weights': 40, 'checkpoint': 20, 'workdir': 40, 'page': 60})
 
 
 def test_corrupted_files_of_all_formats(tmp_path):

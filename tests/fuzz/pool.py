@@ -5,7 +5,6 @@ import concurrent.futures
 import functools
 import importlib
 import logging
-import multiprocessing
 import pathlib
 import random
 import resource
@@ -24,6 +23,7 @@ import numpy as np
 from experiments.running.workdir import WorkdirError
 from protojax.errors import CheckpointError, DataError, WeightsError
 from tests.fuzz import mutations
+from tests.helpers.forks import SERVER
 
 MEMORY = 16 << 30  # bytes of address space
 SECONDS = 20  # of computing
@@ -51,9 +51,9 @@ def attack(
         keep: folder for the inputs that are neither read nor rejected.
         formats: module with the table FORMATS.
     """
-    left, context = collections.deque(jobs), multiprocessing.get_context('spawn')
+    left = collections.deque(jobs)
     while left:
-        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=SERVER) as pool:
             try:
                 while left:
                     future = pool.submit(outcome, left[0], pathlib.Path(keep).absolute(), formats, seconds)

@@ -17,7 +17,7 @@ SERVER.set_forkserver_preload(['tests.helpers.tiny'])
 
 
 class Program:
-    """`python -m MODULE ARGUMENTS` in a forked process, with these variables in its environment."""
+    """`python -m MODULE ARGUMENTS` or `python FILE.py ARGUMENTS` in a forked process, with these variables."""
 
     def __init__(self, module: str, *arguments: str, **environment: str):
         self.log = pathlib.Path(tempfile.mkdtemp(), 'output')
@@ -52,6 +52,9 @@ def _become(module: str, arguments: tuple, environment: dict, log: pathlib.Path)
         os.dup2(output, stream)
     sys.argv = ['', *arguments]
     try:
-        runpy.run_module(module, run_name='__main__', alter_sys=True)
+        if module.endswith('.py'):
+            runpy.run_path(module, run_name='__main__')
+        else:
+            runpy.run_module(module, run_name='__main__', alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # multiprocessing does not call them

@@ -26,7 +26,7 @@ KEY = 3
 @functools.cache
 def variables():
     """Fresh parameters with statistics that are those of the images, so that embeddings are of a sensible size."""
-    params, batch_stats = TASK.init(jax.random.key(0))
+    params, batch_stats = jax.jit(TASK.init)(jax.random.key(0))
     train = jax.jit(lambda stats, key: TASK.loss(params, stats, IMAGES, key)[1][0])
     for key in range(30):
         batch_stats = train(batch_stats, jax.random.key(key))

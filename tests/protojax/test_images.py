@@ -2,6 +2,7 @@
 
 import os
 import struct
+import sys
 import warnings
 import zlib
 
@@ -43,6 +44,12 @@ def test_formats(tmp_path, name):
     assert found.shape == (20, 30, 3) and found.dtype == np.uint8
     for y, x in ((15, 5), (15, 25), (3, 4)):
         assert np.abs(found[y, x].astype(int) - QUARTERS[y, x]).max() < 60
+
+
+def test_a_missing_package_for_heic_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pillow_heif', None)
+    with pytest.raises(DataError, match=r"^a\.heic is a HEIC image; pip install 'protojax\[heic\]' to read it$"):
+        decode_image(bytes(4) + b'ftypheic', COLOUR, name='a.heic')
 
 
 def test_photographs_are_turned_upright(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from protojax import evaluation
 from protojax.devices import pmapped
 from protojax.encoders import Conv4, LinearMap, ResNet12
 from protojax.episodes import Dataset
@@ -61,3 +62,17 @@ def test_training_steps(name):
 def test_several_steps_in_one_dispatch(devices):
     steps = training(LEARNERS['zero-shot'], train_steps, steps=5)
     assert all('stablehlo.while' in text for text in lowered(*steps, devices=devices))
+
+
+def test_embedding_and_scoring(monkeypatch):
+    learner, devices = LEARNERS['conv4'], jax.devices()
+    variables = jax.eval_shape(learner.init, jax.random.key(0))
+    texts, results = [], iter([np.zeros((64, 64), np.float32), (np.ones(8), np.ones(8))])
+
+    def lowering(function, _):
+        return lambda *given: (texts.extend(lowered(function, *given)), next(results))[1]
+
+    monkeypatch.setattr(evaluation, 'parallelize', lowering)
+    embedded = evaluation.embedder(learner.embed, devices, batch_size=8)(*variables, data(learner))
+    evaluation.episode_scorer(learner.classify, devices, **SIZES, episodes=8)(*variables, embedded, jax.random.key(1))
+    assert [text.count('stablehlo.convolution') for text in texts] == [4, 4, 0, 0]  # for two platforms each

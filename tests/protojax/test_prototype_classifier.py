@@ -101,6 +101,17 @@ def test_threshold_of_confused_classes_by_hand():
     assert found == pytest.approx(np.quantile(nearest, 0.9, method='median_unbiased'))
 
 
+def test_few_known_examples_and_most_strangers_are_rejected():
+    """Classes of three and of twenty examples alike, because the radius of the former is larger."""
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(20), [3, 20] * 10)
+    centers = 1.5 * rng.normal(size=(21, 16))
+    known, strangers = (rng.normal(c, size=(300, c.shape[0], 16)) for c in (centers[:20], centers[20:]))
+    classifier = fitted(rng.normal(centers[labels]), labels, [str(k) for k in range(20)])
+    rejected = classifier.predict(known.reshape(-1, 16)).unknown.reshape(300, 20)
+    assert all(0.03 < share < 0.1 for share in (rejected[:, ::2].mean(), rejected[:, 1::2].mean()))
+    assert classifier.predict(strangers[:, 0]).unknown.mean() > 0.6
+
+
 def test_a_single_class_has_a_threshold_and_single_examples_have_none():
     assert fitted(*support(np.random.default_rng(0), shot=1)).threshold == np.inf
     embeddings, labels = support(np.random.default_rng(0), way=1, shot=20)

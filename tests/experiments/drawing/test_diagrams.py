@@ -23,7 +23,7 @@ def test_the_plane_of_three_prototypes_keeps_the_regions():
     np.testing.assert_allclose(differences(onto(points), onto(prototypes)), differences(points, prototypes))
 
 
-@pytest.mark.filterwarnings('error')
+@pytest.mark.filterwarnings('error::UserWarning')
 @pytest.mark.parametrize('few_shot', [True, False])
 def test_a_diagram_has_support_prototypes_query_and_regions(few_shot):
     support = classes(3, 4)

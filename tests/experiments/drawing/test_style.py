@@ -16,7 +16,7 @@ def test_the_same_figure_gives_the_same_bytes(form):
     assert encoded_drawing(picture(), form) == encoded_drawing(picture(), form) != encoded_drawing(picture('b'), form)
 
 
-@pytest.mark.filterwarnings('error')
+@pytest.mark.filterwarnings('error::UserWarning')
 @pytest.mark.parametrize('name', ['$x_1$ costs $', 'ᬅᬆ a\nb\x00c', '…' * 300])
 def test_any_name_can_be_drawn(name):
     assert encoded_drawing(picture(short_label(name)))

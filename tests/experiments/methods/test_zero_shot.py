@@ -52,15 +52,15 @@ def test_the_modern_recipe_whitens_square_roots_with_a_ridge():
     data = birds(classes=(20, 5, 5), items=6, features=8)
     config = cub.EXPERIMENT.config(recipe='modern', way=4, query=2, dimensions=8)
     task = zero_shot.build(config, data, None)
-    params, stats = task.init(KEY)
+    params, stats = jax.jit(task.init)(KEY)
     params['encoder'] = {'Dense_0': {'kernel': jnp.eye(8), 'bias': jnp.zeros(8)}}
     items = data.train.items.reshape(-1, 1, 8)
     roots = np.sign(items[:, 0]) * abs(items[:, 0]) ** 0.5
     variances, directions = np.linalg.eigh(np.cov((roots / np.linalg.norm(roots, axis=1, keepdims=True).clip(1e-6)).T))
     expected = variances / (variances + 10 * variances.mean())
     expected = directions * (expected / expected.mean()) @ directions.T
-    np.testing.assert_allclose(np.cov(task.embed(params, stats, items).T), expected, rtol=1e-2, atol=1e-2)
-    _, (after, _) = task.loss(params, stats, Dataset(*map(jnp.asarray, data.train[:3])), KEY)
+    np.testing.assert_allclose(np.cov(jax.jit(task.embed)(params, stats, items).T), expected, rtol=1e-2, atol=1e-2)
+    _, (after, _) = jax.jit(task.loss)(params, stats, Dataset(*map(jnp.asarray, data.train[:3])), KEY)
     np.testing.assert_array_equal(after['whitening'], stats['whitening'])
 
 
@@ -90,7 +90,7 @@ def clustered(**options):
     task = clustering.learner((2, 7), 3, 4, batch=8, dimensions=5, clusters=2, **options)
     items, attributes = rng.normal(size=(4, 6, 2, 7)), rng.normal(size=(4, 3))
     data = Dataset(jnp.asarray(items, jnp.float32), jnp.full(4, 6), jnp.asarray(attributes, jnp.float32))
-    return task, *task.init(jax.random.key(0)), data
+    return task, *jax.jit(task.init)(jax.random.key(0)), data
 
 
 def test_the_hinge_does_not_reach_the_representation():

@@ -7,10 +7,8 @@ from experiments.running import cli
 from protojax.datasets import cub
 
 
-def test_messages_of_the_library_name_flags_and_look_like_our_own(capsys, tmp_path, monkeypatch):
+def test_messages_of_the_library_name_flags_and_look_like_our_own(capsys, tmp_path):
     """Of other libraries only warnings are shown."""
-    monkeypatch.setattr(logging.root, 'handlers', logging.root.handlers)  # afterwards as before
-    monkeypatch.setattr(logging.root, 'level', logging.root.level)
     cli.start('off')
     assert cub.load(data_dir=tmp_path).synthetic
     message = capsys.readouterr().err

@@ -6,8 +6,6 @@ import pathlib
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ import tensorflow_datasets as tfds
 
 from protojax.datasets import Splits, prepared, sources
 from protojax.errors import DataError, Missing
+from tests.helpers.forks import SERVER
 
 FEATURES = {'items': tfds.features.Tensor(shape=(None, 2), dtype=np.float32)}
 SYNTHETIC = Splits('synthetic numbers', True, None)
@@ -131,17 +130,18 @@ def test_corrupted_data_are_prepared_again(tmp_path, source, name, harm):
     assert_numbers(load(tmp_path))
 
 
-SCRIPT = 'import pathlib, sys, test_prepared; test_prepared.load(*map(pathlib.Path, sys.argv[1:]))'
-
-
-def start(*arguments):
-    command = [sys.executable, '-c', SCRIPT, *map(str, arguments)]
-    return subprocess.Popen(command, env={**os.environ, 'PYTHONPATH': f'{pathlib.Path(__file__).parent}:.'})
+def exit_codes(*arguments, processes=1):
+    """Load in processes that run at the same time."""
+    started = [SERVER.Process(target=load, args=arguments) for _ in range(processes)]
+    for act in (SERVER.Process.start, SERVER.Process.join):
+        for process in started:
+            act(process)
+    return [process.exitcode for process in started]
 
 
 def test_a_killed_preparation_is_done_again(tmp_path, source):
     (source / 'test/c.txt').write_text('kill')
-    assert start(tmp_path, source).wait() == -signal.SIGKILL
+    assert exit_codes(tmp_path, source) == [-signal.SIGKILL]
     left = functools.partial((tmp_path / 'prepared').rglob, f'{prepared.TEMPORARY}*')
     assert list(left())
     with pytest.raises(Missing):
@@ -151,8 +151,7 @@ def test_a_killed_preparation_is_done_again(tmp_path, source):
 
 
 def test_two_processes_prepare_at_once(tmp_path, source):
-    both = [start(tmp_path, source) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
+    assert exit_codes(tmp_path, source, processes=2) == [0, 0]
     assert_numbers(load(tmp_path))
 
 

@@ -62,20 +62,19 @@ def test_the_three_ways_to_run_a_block_agree(shape, wide, size, stride, channels
     values = [[(s[-2] * s[0] ** 2) ** -0.5 * rng.normal(size=s), rng.normal(size=s[-1])] for s in shapes]
     arguments = jax.tree.map(np.float32, (3 * rng.normal(size=shape), *values))
 
-    def result_and_gradients(run):
-        loss = jax.grad(
-            lambda *arguments: (jnp.sum(jnp.sin(run(*arguments, stride))), run(*arguments, stride)),
-            (0, 1, 2, 3),
-            has_aux=True,
-        )
-        return jax.tree.leaves(jax.jit(loss)(*arguments))
+    def results(run):
+        def loss(*arguments):
+            return jnp.sum(jnp.sin(found := run(*arguments, stride))), found
 
-    expected = result_and_gradients(run_block)
+        with_gradients = jax.grad(loss, (0, 1, 2, 3), has_aux=True) if wide in (32, 40) else loss  # both strides
+        return jax.tree.leaves(jax.jit(with_gradients)(*arguments))
+
+    expected = results(run_block)
     ways = [functools.partial(run_block, products=True)]
     if cpu.supports_blocks(arguments[0], [channels]):
         ways.append(run_kernel)
     for way in ways:
-        for found, array in zip(result_and_gradients(way), expected, strict=True):
+        for found, array in zip(results(way), expected, strict=True):
             np.testing.assert_allclose(found, array, atol=2e-4 * max(1, np.abs(array).max()))
 
 
