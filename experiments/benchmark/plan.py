@@ -97,12 +97,15 @@ class Contender(NamedTuple):
     options: Mapping = {}
     environment: Mapping = {}  # variables set at the start of the process
     scale: int = 1  # steps per reported unit
+    checkout: str = ''  # root of another copy of protojax, whose function is called
 
     @property
     def flops(self) -> int:
-        """Operations of a step."""
+        """Operations of a step, 0 if it does not embed images."""
         if isinstance(self.workload, int):
             return 2 * self.workload**3
+        if self.function == 'episodes':
+            return 0
         if self.function == 'training':
             return self.workload.training_flops
         images = self.workload.images if self.scale > 1 else self.workload.total
@@ -119,14 +122,22 @@ class Section(NamedTuple):
     fits_memory: bool = True  # whether all processes fit into memory at once
 
 
-def sections() -> dict[str, Section]:
-    """Return all sections by name."""
+def sections(baseline: str = '') -> dict[str, Section]:
+    """Return all sections by name; `baseline`: root of another copy of protojax to compare with."""
     found = [
         _training('omniglot', 'Omniglot', OMNIGLOT),
         _training('miniimagenet', 'miniImageNet', MINIIMAGENET)._replace(fits_memory=False),
         evaluation(EVALUATION),
         _placement(MINIIMAGENET),
+        _episodes(EVALUATION._replace(episodes=10_000)),
+        _growth('way', 'way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
+        _growth('size', 'image size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
+        _growth('classes', 'number of classes', [OMNIGLOT._replace(classes=n) for n in (500, 5000, 50_000)]),
     ]
+    if baseline:
+        for section in found:
+            ours = section.contenders[0]
+            section.contenders.append(ours._replace(name=f'{ours.name}, baseline', checkout=baseline))
     return {section.name: section for section in found}
 
 
@@ -194,3 +205,18 @@ def _placement(workload: Workload) -> Section:
         _ours('data on the host, a file of 20 GB', 'training', large, placement='file'),
     ]
     return Section('placement', f'protojax: location of the data, {workload}', 'step', contenders)
+
+
+def _episodes(workload: Workload) -> Section:
+    """Compare the embedding of all images with episodes on the embeddings."""
+    contenders = [_ours(f'embedding {workload.total:,} images', 'embedding', workload)]
+    for way, shot in ((5, 1), (5, 5), (20, 1), (20, 5)):
+        name = f'{workload.episodes:,} episodes, {way}-way {shot}-shot'
+        contenders.append(_ours(name, 'episodes', workload._replace(way=way, shot=shot)))
+    return Section('episodes', 'protojax: embedding, and episodes on the embeddings', 'row', contenders)
+
+
+def _growth(name: str, growing: str, workloads: list[Workload]) -> Section:
+    """Compare training steps of several sizes."""
+    contenders = [_ours(str(workload), 'training', workload) for workload in workloads]
+    return Section(name, f'protojax: training step by {growing}', 'step', contenders)

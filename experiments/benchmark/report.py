@@ -59,8 +59,8 @@ def _row(contender: Contender, worker: Worker, matmul_gflops: float) -> dict:
         'seconds': min(turns),
         'median_seconds': statistics.median(turns),
         'swing': _swing(turns),
-        'gflops': gflops,
-        'share_of_matmul': gflops / matmul_gflops,
+        'gflops': gflops or None,
+        'share_of_matmul': gflops / matmul_gflops or None,
         'peak_memory_mb': worker.peak_memory and worker.peak_memory / 2**20,
         'first_step_seconds': worker.first_step,
         'turns': turns,
@@ -88,10 +88,12 @@ def machine() -> dict:
     return {'processor': processor(), 'load_before': os.getloadavg()[0], 'versions': versions}
 
 
-def code() -> dict:
-    """Return the command, without the path of its output, and the commit that it measures."""
-    given = [argument for argument in sys.argv[1:] if not argument.startswith('--output')]
-    return {'command': ' '.join(['python -m experiments.benchmark', *given]), 'commit': commit()}
+def code(baseline: str = '') -> dict:
+    """Return the command, without paths, and the commits that it measures."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith(('--output', '--baseline'))]
+    given += ['--baseline=PATH'] if baseline else []
+    commits = {'commit': commit(), 'baseline': commit(baseline) if baseline else None}
+    return {'command': ' '.join(['python -m experiments.benchmark', *given]), **commits}
 
 
 def earlier(output: Path, machine: dict) -> list[dict]:

@@ -26,6 +26,7 @@ from experiments.running.cli import launch_command
 from experiments.running.config import CompilingConfig, ConfigError, DataOptions, flags_text, option
 from experiments.running.progress import phase
 from protojax.classifiers import prototypes
+from protojax.errors import first_line
 
 SHOT = shown.MIN_ITEMS - 1  # support points per class in a diagram; one item is left for the query
 
@@ -110,7 +111,10 @@ def curves(config: 'FiguresConfig') -> Figure:
 
 def speed(config: 'FiguresConfig') -> Figure:
     """Time of training and evaluation beside textbook Flax and PyTorch, measured by experiments.benchmark."""
-    return charts.speed(json.loads((records.PUBLISHED / 'benchmark.json').read_text()))
+    try:
+        return charts.speed(json.loads(Path(config.benchmark).read_text()))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f'--benchmark={config.benchmark} cannot be read ({first_line(error)})') from error
 
 
 DRAWN = (few_shot, zero_shot, distance, way, tengwar, curves, speed)
@@ -126,6 +130,8 @@ class FiguresConfig(DataOptions, CompilingConfig):
     dataset: str = option('', 'Data set, for figures of several.', choices=('', 'omniglot', 'miniimagenet', 'cub'))
     classes: str = option('', 'Only draw classes whose names start with this prefix, e.g. an Omniglot alphabet.')
     folder: str = option('', 'Custom images instead of a data set: a folder with one subfolder per class.')
+    dpi: int = option(200, 'Resolution of the PNG file.', minimum=50)
+    benchmark: str = option(str(records.PUBLISHED / 'benchmark.json'), 'File of experiments.benchmark.')
 
 
 def run(config: FiguresConfig) -> None:
@@ -138,6 +144,7 @@ def run(config: FiguresConfig) -> None:
     drawn, folder = FIGURES[config.figure](config), Path(config.output)
     name = f'{config.dataset}-{config.figure}' if config.dataset else config.figure
     folder.mkdir(parents=True, exist_ok=True)
+    drawn.set_dpi(config.dpi)
     for form in ('png', 'pdf'):
         with phase(f'drawing {name}.{form}'):
             save_drawing(drawn, folder / f'{name}.{form}')

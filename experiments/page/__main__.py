@@ -26,6 +26,7 @@ class Config(CompilingConfig):
     weights: str = option('omniglot-60way-1shot', 'Encoder for drawings: bundled, or a file of a run.')
     port: int = option(0, 'Port on 127.0.0.1; 0 picks a free port.', minimum=0)
     browser: bool = option(True, 'Open the page in the browser; the address is always printed.')
+    data_dir: str = option('', 'Folder of prepared data; if Omniglot is there, the page offers its alphabets.')
 
 
 def run(config: Config) -> None:
@@ -36,7 +37,7 @@ def run(config: Config) -> None:
     if photo_weights.installed('photos'):  # compiled on first use, because compiling would slow down drawings
         models['photos'] = Lazy(lambda: answers.ready(loading.load_weights('photos')))
     try:
-        server = Server(models, {alphabets.FUTHARK: alphabets.futhark()}, config.port)
+        server = Server(models, Lazy(lambda: alphabets.every(config.data_dir or None)), config.port)
     except (OSError, OverflowError) as error:
         raise ConfigError(f'--port={config.port} is not available ({first_line(error)})') from error
     print(f'draw at {server.address} (Ctrl-C to quit)', flush=True)

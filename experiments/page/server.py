@@ -28,6 +28,12 @@ LARGEST_REQUEST = 1 << 25  # bytes: a photograph, or a thousand classes with the
 HTML = pathlib.Path(__file__).with_name('page.html')
 CONNECTIONS = 64  # at a time
 ACTIONS = (answers.embed, answers.look, answers.save, answers.load, answers.export_model)
+HEADERS = {
+    'Cache-Control': 'no-store',
+    'Cross-Origin-Resource-Policy': 'same-origin',
+    'Referrer-Policy': 'no-referrer',
+    'X-Content-Type-Options': 'nosniff',
+}
 MISSING = 'not found; the address of the page is in the terminal'
 
 
@@ -47,7 +53,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     Args:
         models: {name: Future or Lazy of a Model}.
-        alphabets: {name: alphabet}.
+        alphabets: Future or Lazy of {name: alphabet}.
     """
 
     daemon_threads = True
@@ -67,7 +73,7 @@ class Server(http.server.ThreadingHTTPServer):
     def answer(self, action, name, body):
         """Return the answer to a request, to be sent as JSON."""
         if action == 'alphabets':
-            return {'alphabets': list(self.alphabets)}
+            return {'alphabets': list(self.alphabets.result())}
         if action == 'encoders':
             return {'encoders': list(self.models)}
         model = self.models[name].result()
@@ -75,7 +81,7 @@ class Server(http.server.ThreadingHTTPServer):
             return {}
         with self.lock:  # one large image in memory at a time
             if action == 'fill':
-                return answers.fill(model, self.alphabets[body.decode()])
+                return answers.fill(model, self.alphabets.result()[body.decode()])
             return {function.__name__: function for function in ACTIONS}[action](model, body)
 
     def process_request(self, request, client_address):
@@ -100,6 +106,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     timeout = 60  # seconds for each read and write
     protocol_version = 'HTTP/1.1'  # keeps connections open
+    server_version, sys_version = 'protojax', ''
     wbufsize = -1  # head and body in one packet
     disable_nagle_algorithm = True
 
@@ -156,6 +163,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Type', kind)
         self.send_header('Content-Length', str(len(content)))
         self.send_header('Content-Security-Policy', self.server.policy)
+        for header in HEADERS.items():
+            self.send_header(*header)
         if self.close_connection:
             self.send_header('Connection', 'close')
         self.end_headers()

@@ -9,7 +9,7 @@ import jax
 from experiments import methods
 from experiments.methods import nearest
 from experiments.running import config as configuration
-from experiments.running import evaluate, fit, results
+from experiments.running import evaluate, fit, metrics, results
 from experiments.running.config import Config, Experiment
 from experiments.running.fit import Job
 from experiments.running.multihost import StopSignals, connect
@@ -123,7 +123,8 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
         about['trained_episodes'] = int(model.step) * config.training.episodes_per_step
     found = results.of_run(config, job.data, scores, about, origin)
     _print(results.table(found, job.experiment.name))
-    for line in results.diagnosis(scores, hint='choose other --weights' if origin else 'lower --learning_rate'):
+    losses = [line['loss'] for line in metrics.read(workdir.path) if line['split'] == 'train']
+    for line in results.diagnosis(scores, losses, hint='choose other --weights' if origin else 'lower --learning_rate'):
         _print(line)
     if not complete:
         _print('Training is not complete, so results.json is not written.')

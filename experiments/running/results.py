@@ -1,7 +1,7 @@
 """Results as the contents of results.json, as a table next to the paper's, and the diagnosis of failed training."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import protojax
@@ -12,6 +12,7 @@ from experiments.running.config import Config
 from experiments.running.evaluate import Setting
 from protojax import Pretrained, Score, Splits
 
+CONSTANT = 0.01  # a loss that varies by less than this fraction has not changed
 NEAR_CHANCE = 0.1  # accuracy is at chance level if it exceeds chance by less than this fraction, or than its CI
 
 
@@ -74,11 +75,13 @@ def table(results: Mapping[str, Any], experiment: str) -> str:
     return '\n'.join(lines)
 
 
-def diagnosis(scores: Mapping[Setting, Score], *, hint: str) -> list[str]:
-    """Report accuracy at chance level in one line with a hint; [] if no cell of the final table is at chance level."""
+def diagnosis(scores: Mapping[Setting, Score], losses: Sequence[float], *, hint: str) -> list[str]:
+    """Report accuracy at chance level, or a constant training loss, in one line with a hint; [] if neither is."""
     for setting, score in scores.items():
         chance = 100 / setting.way
         if round(score.accuracy, 4) - min(score.ci95, NEAR_CHANCE * chance) <= chance:
             measured = f'{score.accuracy:.2f} ± {score.ci95:.2f} %'
             return [f'accuracy is at chance level ({measured} in {setting}); {hint}']
+    if len(losses) > 1 and max(losses) - min(losses) < CONSTANT * max(losses):
+        return [f'the training loss stayed at {losses[-1]:.4f}; change --learning_rate']
     return []

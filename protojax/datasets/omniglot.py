@@ -52,13 +52,17 @@ def load(
         resize: Filter for 105x105 -> 28x28, 'antialias' or 'nearest'.
         rotations: Make four classes of every character, rotated by 0, 90, 180 and 270 degrees.
     """
+    synthetic = functools.partial(handwriting, seed)
+    found = prepared.load(plan(resize), data=data, source=source, data_dir=data_dir, synthetic=synthetic)
+    return found.map(rotated) if rotations else found
+
+
+def plan(resize: str = 'antialias') -> prepared.Plan:
+    """Return how Omniglot is prepared with a filter for 105x105 -> 28x28."""
     if resize not in FILTERS:
         raise DataError(f'unknown `resize={resize}`; choose {" or ".join(FILTERS)}')
     folder, read = f'omniglot_characters/{resize}/2.0.0', functools.partial(records, resize=resize)
-    plan = prepared.Plan('Omniglot', folder, FEATURES, halves, read, REMOTES)
-    synthetic = functools.partial(handwriting, seed)
-    found = prepared.load(plan, data=data, source=source, data_dir=data_dir, synthetic=synthetic)
-    return found.map(rotated) if rotations else found
+    return prepared.Plan('Omniglot', folder, FEATURES, halves, read, REMOTES)
 
 
 def rotated(split: Dataset) -> Dataset:

@@ -22,7 +22,7 @@ def done(value):
 @contextlib.contextmanager
 def served(models, alphabets):
     """A server that answers in a thread."""
-    server = Server(models, alphabets)
+    server = Server(models, done(alphabets))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield server
     server.shutdown()
@@ -47,7 +47,9 @@ def post(server, action, body, expected=200):
 
 def rune(name, seed):
     """A drawing of a rune that is not among those that the page offers."""
-    return alphabets.png(alphabets.handwritten(np.random.default_rng((7, seed)), alphabets.RUNES[name])[0])
+    return alphabets.png(
+        alphabets.drawn(alphabets.handwritten(np.random.default_rng((7, seed)), alphabets.RUNES[name])[0])
+    )
 
 
 def numbers(code):

@@ -1,10 +1,14 @@
 """Answers of the page equal those of the library; invalid requests get one line."""
 
 import base64
+import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from experiments.page import alphabets
 from experiments.page.alphabets import FUTHARK, RUNES
 from experiments.page.answers import principal_axes
 from protojax.images import decode_image
@@ -119,6 +123,20 @@ SAVED = {'name': 'a', 'examples': [], 'sum': base64.b64encode(np.zeros(64, '<f8'
 )
 def test_invalid_requests_are_rejected(server, sent):
     assert post(server, 'look', sent, expected=400)['error']
+
+
+def test_alphabets_of_omniglot_are_offered_if_it_is_prepared(tmp_path, monkeypatch):
+    monkeypatch.setattr('protojax.datasets.sources.download', None)  # not called
+    assert list(alphabets.every(str(tmp_path))) == [FUTHARK]
+    items = np.zeros((7, 4, 28, 28, 1), np.uint8)
+    items[0, 1] = 200
+    names = [f'{name}/character0{n}' for name, count in (('Old_Tengwar', 5), ('Gurmukhi', 2)) for n in range(count)]
+    split = SimpleNamespace(test=SimpleNamespace(names=names, items=items))
+    monkeypatch.setattr('protojax.datasets.prepared.load', lambda plan, **_: split)
+    found = alphabets.every()
+    assert list(found) == [FUTHARK, 'Old Tengwar'] and list(found['Old Tengwar']) == ['00', '01', '02', '03', '04']
+    drawings = [np.asarray(Image.open(io.BytesIO(file))) for file in found['Old Tengwar']['00']]
+    assert [drawing.min() for drawing in drawings] == [255, 55, 255]
 
 
 def test_unknown_actions_encoders_and_alphabets_are_rejected(server):

@@ -24,6 +24,8 @@ def test_page_is_local_and_self_contained(server):
     assert server.server_address[0] == '127.0.0.1'
     status, headers, content = request(server, 'GET', f'/{server.token}/')
     assert status == 200 and content == HTML.read_bytes()
+    assert headers['Cache-Control'] == 'no-store' and headers['X-Content-Type-Options'] == 'nosniff'
+    assert headers['Referrer-Policy'] == 'no-referrer' and 'Python' not in headers['Server']
     policy = headers['Content-Security-Policy']
     assert "default-src 'none'" in policy and 'unsafe' not in policy and policy.count("'sha256-") == 2
     assert set(re.findall(rb'https?://[^\s\'"]+', content)) == {b'http://www.w3.org/2000/svg'}  # a namespace
