@@ -78,7 +78,7 @@ def _cell(answer):
     best = '<br>'.join(f'{html.escape(name)} {100 * share:.1f} %' for name, share in answer['best'])
     true = f'<br>true class: {html.escape(answer["true_class"])}' if answer['true_class'] else ''
     nearest = html.escape(answer['best'][0][0])
-    text = f'Perhaps none; nearest: {nearest}' if answer['unknown'] else nearest
+    text = f'Unknown; nearest: {nearest}' if answer['unknown'] else nearest
     head = f'<span{" class=wrong" if _is_wrong(answer) else ""}>{text}</span>'
     file = html.escape(answer['file'])
     return f'{head}<br><small>{best}<br>distance {answer["distance"]:.3g}{true}<br>{file}</small>'

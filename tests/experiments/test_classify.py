@@ -77,7 +77,7 @@ def test_from_folders_to_predictions(folder, tmp_path, capsys):
     assert '<b>bold' not in page and '&lt;b&gt;bold&lt;/b&gt;' in page and 'a&b' not in page and '日本' in page
     assert '<script' not in page and 'http' not in page and page.count('src="data:image/jpeg;base64,') == 42
     assert 0 < page.count('<tr class="fine"') == sum(correct & accepted)
-    assert page.count('Perhaps none; nearest: ') == sum(answer['unknown'] for answer in found) > 0
+    assert page.count('Unknown; nearest: ') == sum(answer['unknown'] for answer in found) > 0
 
 
 def test_printed_threshold_can_be_passed_again(folder, saved, tmp_path, capsys):

@@ -1,13 +1,13 @@
-// Winograd's minimal filtering in one dimension: F(T, 3) computes T outputs of a filter with 3 taps by T + 2 products
+// Winograd's minimal filtering in one dimension: F(T, 3) computes T outputs of a filter with 3 taps with T + 2 products
 // instead of 3 T.
 //
-// The T + 2 inputs d and the taps g are seen as polynomials, multiplied by their values at T + 1 points and infinity,
-// and the outputs follow from those products by interpolation (in transposed form):
+// The T + 2 inputs d and the taps g are treated as polynomials. Their values at T + 1 points and at infinity are
+// multiplied, and the outputs are interpolated from the products (in transposed form):
 //
 //   v = B' d,   u = G g,   m[k] = v[k] u[k],   y = A' m
 //
-// More outputs at a time take fewer products, but more points, and so coefficients further from one: in two dimensions
-// and relative to the plain sum in float32, errors are (rms, 64 channels)
+// A larger T needs fewer products per output but more points, so coefficients are further from one and errors grow. In
+// two dimensions, rms errors with 64 channels, relative to the plain sum in float32, and products per output are
 //
 //   F(2, 3)   points 0, 1, -1                       0.7; 4 products per output
 //   F(4, 3)   points 0, 1, -1, 1/2, -2              3; 2.25 (the usual 2 instead of 1/2: 4.5)
@@ -131,8 +131,8 @@ struct Filtering<6> {
   }
 };
 
-// Maps the columns of a rectangle by Down and then its rows by Across: read(i, j) gives its values, column by column, and
-// write(i, j, value) takes those of the result, row by row. In and Out are the numbers of values before and after.
+// Maps the columns of a rectangle by Down and then its rows by Across. read(i, j) returns the inputs, column by column;
+// write(i, j, value) receives the outputs, row by row. In and Out are the numbers of values before and after.
 template <void (*Down)(const Vector*, Vector*), int RowsIn, int RowsOut, void (*Across)(const Vector*, Vector*),
           int ColumnsIn, int ColumnsOut, class Read, class Write>
 PROTOJAX_INLINE inline void along_both_axes(const Read& read, const Write& write) {

@@ -1,9 +1,9 @@
 // The first block: 1 or 3 input channels, and a kernel that already contains the normalisation.
 //
-// There is little to compute and much to write, so the convolution's output never leaves the registers: a few tiles at
-// a time are computed, pooled and stored. In training the place of each winner is stored too, in a byte, as all that
-// the gradient needs to know of the output. The arithmetic is that of winograd.h with tiles of 2x2 pixels, the windows
-// of the pooling, one row of them at a time; V[k] holds 2 C floats per tile, of which the first C count.
+// There is little to compute and much to write, so the convolution's output stays in registers: a few tiles at a time
+// are computed, pooled and stored. In training, the index of each pooling winner is stored too, in one byte; the
+// gradient needs nothing else of the output. The algorithm is the one of winograd.h with tiles of 2x2 pixels, the
+// pooling windows, one row of tiles at a time. V[k] has 2 C floats per tile, of which the first C are used.
 #ifndef PROTOJAX_CPU_FIRST_BLOCK_H_
 #define PROTOJAX_CPU_FIRST_BLOCK_H_
 
@@ -14,7 +14,7 @@
 namespace protojax {
 
 constexpr int kTilesAtOnce = kManyRegisters ? 3 : 1;  // each needs 8 registers
-constexpr int kNobody = 4;  // in place of a winner: the ReLU stops the gradient
+constexpr int kNobody = 4;  // instead of the index of a winner: the ReLU stops the gradient
 
 typedef uint8_t Places __attribute__((vector_size(kLanes)));
 
@@ -55,8 +55,8 @@ struct TransformedRow {
   static int64_t size(int width) { return positions(2, 2) * int64_t((width * C / kLanes + 1) * kLanes + 16); }
 };
 
-// Outputs of `Tiles` neighbouring tiles for one vector of filters; U [16, C, 64] starts at its first filter. The
-// positions are taken column by column, so that few of them are held at a time.
+// Computes the outputs of `Tiles` neighbouring tiles for one vector of filters; U [16, C, 64] starts at its first
+// filter. Positions are processed column by column, so that few of them are in registers at a time.
 template <int C, int Tiles>
 PROTOJAX_INLINE inline void tile_outputs(const float* V, int64_t stride, const float* U, Vector y[Tiles][4]) {
   unroll<4>([&](auto j) PROTOJAX_INLINE {
@@ -98,8 +98,8 @@ PROTOJAX_INLINE inline void each_tile(const TransformedRow<C>& row, int columns,
   }
 }
 
-// The largest of a window's outputs y, and its place, the first of equal ones. NaN may lose: in training the moments of
-// the patches show it.
+// The largest of a window's outputs y and its index, the first if several are equal. A NaN may be lost here; in
+// training it appears in the moments of the patches.
 PROTOJAX_INLINE inline Vector winner(const Vector y[4], Bits& place) {
   auto right_above = y[1] > y[0], right_below = y[3] > y[2];
   Vector above = right_above ? y[1] : y[0], below = right_below ? y[3] : y[2];
@@ -107,7 +107,7 @@ PROTOJAX_INLINE inline Vector winner(const Vector y[4], Bits& place) {
   return below > above ? below : above;
 }
 
-// relu(max_pool(convolution) + bias) of one image, [height / 2, width / 2, 64], and the winners where they are wanted.
+// relu(max_pool(convolution) + bias) of one image, [height / 2, width / 2, 64], and the winners if requested.
 template <bool Winners, int C, class Value>
 void forward_image(const PaddedImage<C>& image, const float* U, const float* bias, float* buffer, bool beyond_cache,
                    Value* result, uint8_t* winners) {
@@ -149,8 +149,8 @@ void convolve_pool_relu_first(ThreadPool& threads, const Shape& shape, const Val
   });
 }
 
-// dU [16, C, 64] += V' dM over a row of tiles, for one vector of filters; dy is [columns, 4] vectors. As many channels
-// at once as the registers hold, and half of the positions.
+// dU [16, C, 64] += V' dM over a row of tiles, for one vector of filters; dy is [columns, 4] vectors. Processes as many
+// channels at once as fit in registers, and half of the positions.
 template <int C>
 void accumulate_row(const TransformedRow<C>& row, int columns, const float* dy, float* dU, Ahead& ahead) {
   constexpr int kChannels = kManyRegisters ? C : 1;
@@ -181,8 +181,8 @@ void accumulate_row(const TransformedRow<C>& row, int columns, const float* dy, 
   }
 }
 
-// Adds one image's gradients to those of the transformed kernel, dU [16, C, 64], and of the bias [64]. `buffer` holds a
-// TransformedRow, `dy` the gradients of a row's outputs: [columns, 4] vectors.
+// Adds one image's gradients to the gradients of the transformed kernel, dU [16, C, 64], and of the bias [64].
+// `buffer` is scratch memory for a TransformedRow, `dy` for the gradients of a row's outputs: [columns, 4] vectors.
 template <int C, class Value>
 void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const Value* gradient, float* buffer,
                     float* dy, float* dU, float* bias_gradient) {
@@ -195,7 +195,7 @@ void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const V
       for (int column = 0; column < columns; column++) {
         int64_t at = (int64_t(r) * columns + column) * kFilters + f;
         Halves places = __builtin_convertvector(load_as<Places>(winners + at), Halves);
-        Bits place = __builtin_convertvector(places, Bits);  // in one step gcc would take each element apart
+        Bits place = __builtin_convertvector(places, Bits);  // two steps: in one, gcc would convert element by element
         Vector g = load(gradient + at);
         sum += place == kNobody ? none : g;
         unroll<4>([&](auto q) PROTOJAX_INLINE {
@@ -212,7 +212,7 @@ void backward_image(const PaddedImage<C>& image, const uint8_t* winners, const V
 template <int C, class Value>
 void convolve_pool_relu_first_gradient(ThreadPool& threads, const Shape& shape, const Value* x, const uint8_t* winners,
                                        const Value* gradient, float* kernel_gradient, float* bias_gradient) {
-  constexpr int64_t kKernel = C * kFilters, kGradient = positions(2, 2) * kKernel + kFilters;  // dU, then that of the bias
+  constexpr int64_t kKernel = C * kFilters, kGradient = positions(2, 2) * kKernel + kFilters;  // dU, then the bias gradient
   Ranges ranges(shape.images, kManyRanges);
   float* sums = scratch<GradientScratch>(ranges.count * kGradient);
   parallel(threads, ranges.count, [&](int64_t range) {

@@ -12,7 +12,7 @@
 
 namespace protojax {
 
-constexpr int kGroup = 28;  // pixels of a group of rows, at least: each then uses the kernels in the cache often enough
+constexpr int kGroup = 28;  // minimum pixels in a group of rows, so that kernels in the cache are reused often
 
 // A matrix with a bias for each column: [depth, columns], [columns].
 struct Layer {
@@ -41,12 +41,12 @@ inline Vector relu6(Vector a) {
 #endif
 }
 
-// Elements before the first one of an axis that the kernel reaches, where both ends share them evenly.
+// Padding before the first element of an axis, if both ends share the padding evenly ('SAME').
 inline int padding(int length, int size, int stride) {
   return std::max((length - 1) / stride * stride + size - length, 0) / 2;
 }
 
-// Where the rows of a product go: `skip`, if any, is added to them; without it, ReLU6 is applied.
+// Destination of the rows of a product, with ReLU6 (`clip`) or with `skip`, if not null, added to them.
 struct Results {
   float* const* rows;
   const float* skip;  // [rows, columns]
@@ -109,7 +109,7 @@ inline void multiply(const float* left, int rows, const Layer& layer, const Resu
   }
 }
 
-// Rows of expanded pixels with zeros on either side; a row of the image is at its number modulo the number of lines.
+// Ring buffer for rows of expanded pixels with zeros on either side; row r of the image is line r modulo `count`.
 struct Lines {
   float* memory;
   int count, length;  // number of lines, and floats of each

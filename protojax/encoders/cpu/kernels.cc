@@ -1,7 +1,7 @@
 // Blocks of encoders as XLA FFI handlers: NHWC, 3x3 kernels with 64 filters, and inverted residual blocks.
 //
-// Activations are float32, or bfloat16 where PROTOJAX_BFLOAT16 is defined: each is a library of its own, as few need
-// both. Kernels, statistics and their gradients are float32. Handlers check shapes and leave the work to the headers.
+// Activations are float32, or bfloat16 if PROTOJAX_BFLOAT16 is defined; these are separate libraries, because few
+// programs need both. Kernels, statistics and their gradients are float32. Handlers check shapes and call the headers.
 #include "first_block.h"
 #include "inverted_block.h"
 #include "later_block.h"
@@ -39,7 +39,7 @@ ffi::Error wrong_arguments(const char* handler) {
   return ffi::Error::InvalidArgument(std::string(handler) + ": the shapes of the arguments do not belong together");
 }
 
-// The shape of images, all zero where it cannot be one.
+// The shape of images, all zero if it is invalid.
 Shape shape_of(const Activations& x) {
   auto d = x.dimensions();
   if (*std::min_element(d.begin(), d.end()) < 1 || d[1] < 2 || d[2] < 2) return {};
@@ -77,8 +77,8 @@ ffi::Error ConvolveAndPool(ThreadPool threads, Activations x, Floats<4> kernel, 
   return ffi::Error::Success();
 }
 
-// Gradients of ConvolveAndPool with respect to x and kernel. The gradient of y is that of the pooled value at the
-// winners plus slope * y + offset from the two means. The kernel comes transposed: [3, 3, filter, channel].
+// Gradients of ConvolveAndPool with respect to x and kernel. The gradient of y is the gradient of the pooled value at
+// the winners plus slope * y + offset from the two means. The kernel comes transposed: [3, 3, filter, channel].
 ffi::Error ConvolveAndPoolGradient(ThreadPool threads, Activations x, Floats<4> transposed_kernel, Activations y,
                                    Activations pooled_gradient, Floats<1> slope, Floats<1> offset,
                                    ActivationsResult x_gradient, FloatsResult<4> kernel_gradient) {
@@ -114,7 +114,7 @@ ffi::Error ConvolvePoolRelu(ThreadPool threads, Activations x, Floats<4> kernel,
   return ffi::Error::Success();
 }
 
-// The same for 1 or 3 channels, and who won each window of the pooling.
+// The same for 1 or 3 channels, and the winner of each pooling window.
 ffi::Error ConvolvePoolReluWinners(ThreadPool threads, Activations x, Floats<4> kernel, Floats<1> bias,
                                    ActivationsResult result, WinnersResult winners) {
   Shape shape = shape_of(x);

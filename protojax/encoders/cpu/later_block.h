@@ -1,11 +1,11 @@
 // The blocks after the first: 64 channels to 64 filters.
 //
-// In training the convolution's output y is stored for the gradient, beside its pooled values; the moments that the
-// batch normalisation needs are taken on the way. Otherwise the normalisation is contained in the kernel, and only the
-// result of the block is stored.
+// In training, the convolution's output y is stored for the gradient, together with its pooled values; the moments for
+// the batch normalisation are accumulated at the same time. Otherwise the kernel contains the normalisation, and only
+// the result of the block is stored.
 //
-// Every sum is taken over ranges fixed by the shapes and then over the ranges in order, so results have the same bits
-// whichever thread did what.
+// Sums are accumulated within ranges that depend only on the shapes, then over the ranges in order, so results are
+// bit-identical however the threads share the work.
 #ifndef PROTOJAX_CPU_LATER_BLOCK_H_
 #define PROTOJAX_CPU_LATER_BLOCK_H_
 
@@ -15,19 +15,19 @@
 
 namespace protojax {
 
-// Tiles in a batch: transformed, those of a forward or the two of a backward batch leave some of a second-level cache
-// of 1 MB to the other factors of the products, which come through it once per batch.
+// Tiles in a batch. The transformed tiles of a forward batch, or both factors of a backward batch, leave room in a
+// second-level cache of 1 MB for the other factors of the products, which are read once per batch.
 constexpr int forward_batch(int R, int C) { return (448 << 10) / (positions(R, C) * kFilters * 4); }
 constexpr int backward_batch(int T) { return (384 << 10) / (positions(T, T) * kFilters * 4); }
 
-// Groups of images that are convolved region by region: of 1.5 MB, so that a cache holds them all the while.
+// Groups of images that are convolved region by region, 1.5 MB each, so that they stay in a cache.
 template <class Value>
 Ranges image_groups(const Shape& shape) {
   return Ranges(shape.images, std::max<int64_t>(16, shape.images * shape.image_size() * sizeof(Value) / (3 << 19)));
 }
 
-// Convolves the tiles of one region in some images and hands each to finish(tile, M, stride): M has a stride of
-// positions. U is the transformed kernel.
+// Convolves the tiles of one region in some images and passes each to finish(tile, M, stride), where `stride` is the
+// distance between the positions of M. U is the transformed kernel.
 template <int R, int C, class Value, class Finish>
 void convolve_region(const Tiling<R, C>& tiling, int64_t first, int64_t last, const Value* x, const float* U,
                      const Finish& finish) {
@@ -50,8 +50,8 @@ void convolve_region(const Tiling<R, C>& tiling, int64_t first, int64_t last, co
   }
 }
 
-// Convolves the first rows x columns outputs of all images, or a few more, and hands each tile to finish(group, tile, M,
-// stride), as above; groups are those of image_groups.
+// Convolves the first rows x columns outputs of all images, or a few more, and passes each tile to finish(group, tile,
+// M, stride), as above, with the groups of image_groups.
 template <class Value, class Finish>
 void convolve(ThreadPool& threads, const Shape& shape, int rows, int columns, const Value* x, const float* kernel,
               const Finish& finish) {
@@ -76,7 +76,7 @@ void finish_training_tile(const Tile<R, C>& tile, const float* M, int64_t stride
     Vector window[R / 2][C / 2], sum = {}, squares = {};  // few enough terms for float
     untransform_output<R, C>(M + f, stride, [&](auto i, auto j, Vector value) PROTOJAX_INLINE {
       Vector& highest = window[i / 2][j / 2];
-      highest = i % 2 == 0 && j % 2 == 0 ? value : larger(highest, value);  // NaN is not lost: the means show it
+      highest = i % 2 == 0 && j % 2 == 0 ? value : larger(highest, value);  // a NaN appears in the means
       if (!Whole && !tile.inside(i, j)) return;
       beyond_cache ? stream(y + tile.pixel(i, j) + f, value) : store(y + tile.pixel(i, j) + f, value);
       sum += value, squares += value * value;
@@ -104,12 +104,12 @@ void convolve_and_pool(ThreadPool& threads, const Shape& shape, const Value* x, 
   for (int i = 0; i < 2 * kFilters; i++) {
     double total = 0;
     for (int64_t group = 0; group < groups; group++) total += sums[group * 2 * kFilters + i];
-    float* moments = i < kFilters ? mean : mean_square;  // by a name: g++ 12 with sanitizers loses it otherwise
+    float* moments = i < kFilters ? mean : mean_square;  // a named pointer: g++ 12 with sanitizers needs it
     moments[i % kFilters] = float(total / double(shape.pixels()));
   }
 }
 
-// The results of one tile where only these are wanted.
+// The results of one tile if y is not needed.
 template <int R, int C, class Value>
 void finish_fixed_tile(const Tile<R, C>& tile, const float* M, int64_t stride, const float* bias, Value* result) {
   for (int f = 0; f < kFilters; f += kLanes) {
@@ -133,9 +133,9 @@ void convolve_pool_relu_later(ThreadPool& threads, const Shape& shape, const Val
            });
 }
 
-// Calls run with the number of pixels along a side of a tile that serves height x width outputs with fewest products.
-// Larger tiles must win clearly, because their results are less exact. The gradient has tiles of one size, so that what
-// they add to each other can be carried from one to the next.
+// Calls run with the tile size, in pixels per side, that needs the fewest products for height x width outputs. Larger
+// tiles must save clearly more, because their results are less exact. The gradient has tiles of one size, so that
+// contributions of a tile to its neighbours can be carried from one to the next.
 template <class Run>
 void with_tile(int height, int width, const Run& run) {
   auto products = [&](int T) {
@@ -148,7 +148,7 @@ void with_tile(int height, int width, const Run& run) {
   }
 }
 
-// What the gradient of y is made of: that of the pooled value at its winners, and slope * y + offset everywhere.
+// Terms of the gradient of y: the gradient of the pooled value at its winners, and slope * y + offset everywhere.
 template <class Value>
 struct OutputGradient {
   const Value *y, *pooled;
@@ -193,7 +193,7 @@ void transform_gradients(Tile<T, T> tile, int count, const OutputGradient<Value>
 }
 
 // Gradients of convolve_and_pool with respect to x and kernel; the kernel comes transposed: [3, 3, filter, channel].
-// x_gradient may be x: pixels are written when all tiles that read them are through.
+// x_gradient may be the same buffer as x: pixels are written after all tiles have read them.
 template <class Value>
 void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const Value* x,
                                 const float* transposed_kernel, const OutputGradient<Value>& gradient,
@@ -204,7 +204,7 @@ void convolve_and_pool_gradient(ThreadPool& threads, const Shape& shape, const V
     int batch = std::max(1, backward_batch(T) / tiling.columns);  // in rows of tiles
     int64_t stride = batch_stride(batch * tiling.columns);
     bool beyond_cache = shape.images * shape.image_size() * sizeof(Value) > kBeyondCache;
-    // Whole images; each range has a dU of its own, which must be worth it.
+    // Ranges of complete images; few, because each has a separate dU.
     Ranges ranges(shape.images, std::clamp<int64_t>(shape.images * tiling.tiles() / 180, 4, 16));
     float *Ut = scratch<KernelScratch>(kSize), *dU = scratch<GradientScratch>(ranges.count * kSize);
     transform_kernel<T, T>(transposed_kernel, kMatrix, Ut);

@@ -1,14 +1,15 @@
 // Buffers that XLA keeps from step to step.
 //
-// XLA allocates the buffers of a program when it starts and frees them when it ends. The C library gives blocks of
-// their size, hundreds of megabytes, back to the system at once, which clears them again for the next step: a tenth to
-// a third of its time. So XLA's library, and no other, gets two functions of ours where it calls posix_memalign and
-// free: large blocks that it frees are kept, and serve its next allocations of their sizes. Every block is an ordinary
-// one of the C library, so it does not matter if one is freed elsewhere. Blocks that XLA's library has by other ways,
-// such as the scratch memory of a plain convolution, are freed as ever: kept, they would serve nobody and grow in number.
+// XLA allocates the buffers of a program when it starts and frees them when it ends. The C library returns blocks of
+// hundreds of megabytes to the system at once, and the system clears them again for the next step, which takes a tenth
+// to a third of the step's time. Therefore the calls of posix_memalign and free in XLA's library, and only there, are
+// redirected to two functions of ours: large blocks that XLA frees are kept and reused for allocations of the same
+// size. Every block is a normal block of the C library, so it may be freed elsewhere. Blocks that XLA's library gets
+// in other ways, such as the scratch memory of a plain convolution, are freed as usual: they would not be reused and
+// accumulate.
 //
-// An allocation that no kept block fits means that another program runs now: all of them are given back first, and the
-// process never holds more than it would hold anyway.
+// If no kept block fits an allocation, another program is running: all kept blocks are freed first, so the process
+// never holds more memory than it would otherwise.
 #ifndef PROTOJAX_CPU_MEMORY_H_
 #define PROTOJAX_CPU_MEMORY_H_
 
@@ -32,7 +33,7 @@ constexpr char kLibrary[] = "libjax_common.so";
 
 class Blocks {
  public:
-  // The smallest kept block that is large enough, but for an eighth not larger; or a new one.
+  // Returns the smallest kept block that is large enough and at most an eighth larger, or a new block.
   int allocate(void** result, size_t alignment, size_t size) {
     if (size >= kLargeBlock) {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -65,7 +66,7 @@ class Blocks {
   }
 
  private:
-  // 512 times fewer page faults where a block is written for the first time.
+  // 512 times fewer page faults when a block is written for the first time.
   static void prefer_huge_pages(void* begin, size_t bytes) {
     uintptr_t page = sysconf(_SC_PAGESIZE), first = (uintptr_t(begin) + page - 1) / page * page;
     madvise(reinterpret_cast<void*>(first), (uintptr_t(begin) + bytes - first) / page * page, MADV_HUGEPAGE);
@@ -73,7 +74,7 @@ class Blocks {
 
   std::mutex mutex_;
   std::multimap<size_t, void*> kept_;  // by size
-  std::unordered_set<void*> given_;    // by `allocate`, whether they are kept now or not
+  std::unordered_set<void*> given_;    // blocks from `allocate`, in use or kept
 };
 
 inline Blocks& blocks() {
@@ -86,8 +87,8 @@ inline int allocate_block(void** result, size_t alignment, size_t size) {
 }
 inline void release_block(void* block) { blocks().release(block); }
 
-// Lets a loaded library call `replacement` where it called the function `name` of another (ELF's procedure linkage
-// table) -> whether it did.
+// Redirects the calls of the function `name` in a loaded library to `replacement` (in ELF's procedure linkage table) ->
+// whether there were any.
 inline bool replace_call(const dl_phdr_info& library, const char* name, void* replacement) {
   const ElfW(Dyn)* dynamic = nullptr;
   for (int i = 0; i < library.dlpi_phnum; i++) {
@@ -115,7 +116,7 @@ inline bool replace_call(const dl_phdr_info& library, const char* name, void* re
 
 }  // namespace protojax
 
-// Begins to keep buffers -> 1 if XLA's library was found and calls what is expected, else 0: nothing has changed.
+// Starts to keep buffers -> 1, or 0 and no change if XLA's library is not found or lacks the expected calls.
 extern "C" int protojax_keep_buffers() {
   return dl_iterate_phdr(
       [](dl_phdr_info* library, size_t, void*) -> int {

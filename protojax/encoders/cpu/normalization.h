@@ -1,4 +1,4 @@
-// What follows the pooling in training: relu(pooled * multiplier + shift), by filter, and its gradient.
+// Scale, shift and ReLU after the pooling in training, relu(pooled * multiplier + shift) per filter, and its gradient.
 #ifndef PROTOJAX_CPU_NORMALIZATION_H_
 #define PROTOJAX_CPU_NORMALIZATION_H_
 
@@ -7,7 +7,7 @@
 
 namespace protojax {
 
-constexpr int64_t kRowRanges = 64;  // a row is a pixel of all filters
+constexpr int64_t kRowRanges = 64;  // a row contains all filters of one pixel
 
 template <class Value>
 void scale_shift_relu(ThreadPool& threads, int64_t rows, const Value* pooled, const float* multiplier,
@@ -23,7 +23,7 @@ void scale_shift_relu(ThreadPool& threads, int64_t rows, const Value* pooled, co
   });
 }
 
-// Gradients with respect to pooled, multiplier and shift; pooled_gradient may be gradient.
+// Gradients with respect to pooled, multiplier and shift; pooled_gradient may be the same buffer as gradient.
 template <class Value>
 void scale_shift_relu_gradient(ThreadPool& threads, int64_t rows, const Value* pooled, const float* multiplier,
                                const float* shift, const Value* gradient, Value* pooled_gradient,
@@ -52,7 +52,7 @@ void scale_shift_relu_gradient(ThreadPool& threads, int64_t rows, const Value* p
   for (int i = 0; i < 2 * kFilters; i++) {
     double total = 0;
     for (int64_t range = 0; range < ranges.count; range++) total += sums[range * 2 * kFilters + i];
-    float* gradient = i < kFilters ? multiplier_gradient : shift_gradient;  // by a name, as in later_block.h
+    float* gradient = i < kFilters ? multiplier_gradient : shift_gradient;  // a named pointer, as in later_block.h
     gradient[i % kFilters] = float(total);
   }
 }

@@ -1,4 +1,4 @@
-// Work sharing on XLA's own threads, and scratch memory that outlives a call.
+// Work sharing on XLA's threads, and scratch memory that outlives a call.
 #ifndef PROTOJAX_CPU_PARALLEL_H_
 #define PROTOJAX_CPU_PARALLEL_H_
 
@@ -19,8 +19,8 @@ namespace protojax {
 using xla::ffi::ThreadPool;
 
 // Runs work(item) for every item in [0, items). The calling thread takes part and waits only for items that another
-// thread is already at, so a pool that is busy elsewhere, or has one thread, delays the call but cannot block it. Which
-// thread takes an item is left to chance: results must depend on the item alone.
+// thread has started, so a pool that is busy or has one thread delays the call but cannot block it. Any thread may run
+// any item, so results must depend on the item alone.
 template <class Work>
 void parallel(ThreadPool& pool, int64_t items, const Work& work) {
   struct Progress {
@@ -56,8 +56,8 @@ struct Ranges {
   int64_t end(int64_t range) const { return total * (range + 1) / count; }
 };
 
-// Scratch memory of this thread, kept between calls: fresh memory would cost page faults in every call. `Tag` tells
-// buffers apart that are alive at the same time.
+// Scratch memory of this thread, kept between calls: fresh memory would cost page faults in every call. `Tag`
+// distinguishes buffers that are in use at the same time.
 template <class Tag>
 float* scratch(size_t floats) {
   thread_local std::vector<float> memory;

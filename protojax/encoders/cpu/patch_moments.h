@@ -1,9 +1,9 @@
 // Mean and second moment of all 3x3 patches of images with 1 or 3 channels, with zeros around the images.
 //
-// The product of two taps of a patch is that of two pixels at a distance d. Summed over all patches it is nearly the
-// same for every pair of taps at that distance: with the first tap in the middle, the first pixel runs over the whole
-// image; with it in the top row, it leaves out the image's last row; and so on. So it follows from sums of products
-// over all pixels, over the first and last row and column, and at the corners:
+// The product of two taps of a patch is the product of two pixels at a distance d. Its sum over all patches is nearly
+// the same for every pair of taps at that distance: if the first tap is in the middle, the first pixel runs over the
+// complete image; if it is in the top row, the image's last row is left out; and so on. The sum therefore follows from
+// sums of products over all pixels, over the first and last row and column, and at the corners:
 //
 //   S(tap, tap + d) = E(all, all) - E(all, left out) - E(left out, all) + E(left out, left out)
 //
@@ -17,10 +17,10 @@
 namespace protojax {
 
 enum Part { kAll, kFirst, kLast, kParts };  // of the rows or columns of an image
-constexpr Part kLeftOut[3] = {kLast, kParts, kFirst};  // by a tap above, in and below the middle, or beside it; none
+constexpr Part kLeftOut[3] = {kLast, kParts, kFirst};  // by a tap above, in (none) and below the middle; columns alike
 
-// An image by channels, with two zeros before each row, at least two and up to whole vectors after it, and two rows of
-// zeros below it.
+// An image, channel by channel, with two zeros before each row, at least two after it (up to a multiple of the vector
+// size), and two rows of zeros below.
 template <int C>
 struct Planes {
   int height, width;
@@ -43,7 +43,8 @@ struct Planes {
   float* at(int c, int y, int x) const { return pixels + c * plane + y * stride + x + 2; }
 };
 
-// E by rows, columns, d as rows and columns + 2, and channels. A sixth column of d: the first pixels alone.
+// E, indexed by rows, columns, d (rows, and columns + 2) and channels. The sixth column of d: sums of first pixels
+// alone.
 template <int C>
 struct Products {
   static constexpr int kColumns = 6, kPixels = 5;
@@ -75,7 +76,7 @@ struct Products {
   }
 
  private:
-  // First pixels in some rows, second ones in channel `second` dy rows below and up to two columns beside them.
+  // Adds products of pixels in some rows with pixels of channel `second`, dy rows below and up to two columns beside.
   void add_rows(const Planes<C>& image, int second, int dy, Part part, int begin, int end) {
     Vector all[C][kColumns] = {};
     for (int x = 0; x < image.width; x += kLanes) {

@@ -8,7 +8,7 @@
 
 namespace protojax {
 
-constexpr int kFilters = 64;  // and input channels, but for the first block
+constexpr int kFilters = 64;  // also of input channels, except in the first block
 constexpr int kMatrix = kFilters * kFilters;
 
 static_assert(kFilters % (kLanes * kTileVectors) == 0, "a row of the matrices must be whole tiles");
@@ -25,7 +25,7 @@ PROTOJAX_INLINE inline void add_product(const float* left, int64_t stride, const
   });
 }
 
-// Memory that will be read next. While products are computed it is idle, so they fetch it into the cache on the way.
+// Memory that will be read next. Products prefetch it into the cache, because they leave the memory bus idle.
 struct Ahead {
   const char *next = nullptr, *end = nullptr;
 
@@ -64,7 +64,7 @@ constexpr auto multiply_by_rows(std::integer_sequence<int, Rows...>) {
 }
 constexpr auto kMultiply = multiply_by_rows(std::make_integer_sequence<int, kTileRows>{});
 
-// matrix = matrix right: [rows, 64], [64, 64] -> [rows, 64]; the rows are shared out evenly to tiles of registers.
+// matrix = matrix right: [rows, 64], [64, 64] -> [rows, 64]; the rows are divided evenly among register tiles.
 inline void multiply(float* matrix, const float* right, int rows, Ahead& ahead) {
   int tiles = (rows + kTileRows - 1) / kTileRows;
   for (int tile = 0; tile < tiles; tile++) {
@@ -75,7 +75,7 @@ inline void multiply(float* matrix, const float* right, int rows, Ahead& ahead) 
 
 template <int Rows>
 void accumulate_rows(const float* left, const float* right, float* sum, int count, Ahead& ahead) {
-  Vector total[Rows][kTileVectors] = {};  // of this batch alone: long sums lose less in two stages
+  Vector total[Rows][kTileVectors] = {};  // of this batch only: sums in two stages are more exact
   PROTOJAX_KEEP_LOOP for (int t = 0; t < count; t++) {
     ahead.fetch_line();
     add_product(left + t * kFilters, 1, right + t * kFilters, total);

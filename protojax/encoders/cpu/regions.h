@@ -1,7 +1,8 @@
-// How images are cut into tiles: of 6 pixels along an axis first and then of 4, as many of each as take fewest products.
+// Division of images into tiles: along each axis, tiles of 6 pixels and then of 4, in the combination with the fewest
+// products.
 //
-// So an image has up to four regions, and the tiles of each are of one size. 14 pixels are 6 + 4 + 4: 20 points instead
-// of the 24 of four tiles of 4 or three of 6.
+// An image therefore has up to four regions, each with tiles of one size. 14 pixels are 6 + 4 + 4: 20 points instead of
+// 24 for four tiles of 4 or three tiles of 6.
 #ifndef PROTOJAX_CPU_REGIONS_H_
 #define PROTOJAX_CPU_REGIONS_H_
 
@@ -9,7 +10,7 @@
 
 namespace protojax {
 
-// Numbers of tiles along an axis; smaller ones where they take no more products, because they are more exact.
+// Numbers of tiles along an axis; smaller tiles if they need no more products, because they are more exact.
 struct Cut {
   int sixes = 0, fours = 0;
 

@@ -1,4 +1,4 @@
-// What the blocks have in common: the shape of a batch of images, limits, and names for scratch memory.
+// Definitions common to all blocks: the shape of a batch of images, limits, and names for scratch memory.
 #ifndef PROTOJAX_CPU_SHAPE_H_
 #define PROTOJAX_CPU_SHAPE_H_
 
@@ -6,8 +6,8 @@
 
 namespace protojax {
 
-constexpr int64_t kManyRanges = 256;        // of work whose sums are small
-constexpr int64_t kBeyondCache = 4 << 20;  // bytes that will not be found in a near cache when they are read again
+constexpr int64_t kManyRanges = 256;        // number of ranges of work whose sums are small
+constexpr int64_t kBeyondCache = 4 << 20;  // bytes, beyond which data leave the near caches before they are read again
 
 // Scratch buffers alive at the same time in one thread.
 struct KernelScratch {};

@@ -1,6 +1,6 @@
-// Vectors of floats in the compiler's own vector types: the same source serves AVX-512, AVX2, SSE and ARM.
+// Vectors of floats in the compiler's vector types: the same source serves AVX-512, AVX2, SSE and ARM.
 //
-// Values are computed in float. Activations may lie in memory as float or as bfloat16, the upper half of a float.
+// Values are computed in float. Activations are stored as float or as bfloat16, the upper half of a float.
 #ifndef PROTOJAX_CPU_VECTORS_H_
 #define PROTOJAX_CPU_VECTORS_H_
 
@@ -42,8 +42,8 @@ inline float to_float(BFloat16 value) {
 }
 typedef uint16_t Halves __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
-// Calls work(i) for i = 0 ... N - 1 with i known to the compiler: loops over accumulators must vanish, or these would
-// live in memory. A pragma would leave arrays in memory with some compilers.
+// Calls work(i) for i = 0 ... N - 1 with i known to the compiler: loops over accumulators must be unrolled, or the
+// accumulators would be stored in memory. With some compilers, a pragma leaves arrays in memory.
 #define PROTOJAX_INLINE __attribute__((always_inline))
 template <class Work, int... I>
 PROTOJAX_INLINE inline void unroll(const Work& work, std::integer_sequence<int, I...>) {
@@ -78,7 +78,7 @@ inline Vector load(const float* from) { return load_as<Vector>(from); }
 inline Vector load(const BFloat16* from) { return Vector(__builtin_convertvector(load_as<Halves>(from), Bits) << 16); }
 
 inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
-// Rounds to the nearest, and of two equally near ones to the even.
+// Rounds to nearest, ties to even.
 inline void store(BFloat16* to, Vector v) {
 #if defined(__AVX512BF16__)
   auto halves = _mm512_cvtneps_pbh(v);
@@ -97,7 +97,7 @@ inline void copy(const BFloat16* from, int count, float* to) {
   for (; i < count; i++) to[i] = to_float(from[i]);
 }
 
-// A store around the caches, for what will only be read when they hold something else: the line need not be read first.
+// Stores past the caches, for data that are read only after other data have filled them; the line is not read first.
 inline void stream(float* to, Vector v) {
 #if defined(__clang__)
   __builtin_nontemporal_store(v, reinterpret_cast<Vector*>(to));
@@ -111,9 +111,9 @@ inline void stream(float* to, Vector v) {
   store(to, v);
 #endif
 }
-inline void stream(BFloat16* to, Vector v) { store(to, v); }  // less than a line: it would be read after all
+inline void stream(BFloat16* to, Vector v) { store(to, v); }  // less than a cache line, which would be read anyway
 
-// A value that is to stay in its register: without this some compilers load it again for each use.
+// Keeps a value in its register; otherwise some compilers load it again for each use.
 inline Vector keep(Vector v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -126,7 +126,7 @@ inline Vector keep(Vector v) {
 inline Vector broadcast(float value) { return value - Vector{}; }
 
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
-// The larger value, of which NaN wins, as in jnp.maximum.
+// The larger value, or NaN if one is NaN, as in jnp.maximum.
 inline Vector maximum(Vector a, Vector b) { return ((a > b) | (a != a)) ? a : b; }
 inline Vector relu(Vector a) { return a < 0 ? Vector{} : a; }
 

@@ -1,17 +1,17 @@
 // 3x3 convolution from 64 channels to 64 filters by Winograd's minimal filtering F(RxC, 3x3), and its gradients.
 //
-// The output is cut into tiles of R x C pixels, which hold whole windows of the max-pooling. Each depends on
+// The output is divided into tiles of R x C pixels, which contain complete windows of the max-pooling. Each depends on
 // (R + 2) x (C + 2) input pixels. With the maps of filtering.h along both axes, V = B' d B, U = G g G' and y = A' M A,
 // the products
 //
 //   M[k] = V[k] U[k] for each of the (R + 2) x (C + 2) positions k
 //
-// give the outputs with as many products per channel and filter instead of 9 R x C: 36 instead of 144 for tiles of 4x4
-// pixels, 64 instead of 324 for 6x6. The gradients are the adjoint of each step:
+// give the outputs with (R + 2) x (C + 2) products per channel and filter instead of 9 R x C: 36 instead of 144 for
+// tiles of 4x4 pixels, 64 instead of 324 for 6x6. The gradients are the adjoint of each step:
 //
 //   dM = A dy A',   dU[k] += V[k]' dM[k],   dg = G' dU G,   dV[k] = dM[k] U[k]',   dd = B dV B' (tiles overlap: a sum)
 //
-// Tiles are numbered through all images, row by row, and go through the products in batches: V [positions, tiles, 64].
+// Tiles are indexed through all images, row by row, and multiplied in batches: V [positions, tiles, 64].
 #ifndef PROTOJAX_CPU_WINOGRAD_H_
 #define PROTOJAX_CPU_WINOGRAD_H_
 
@@ -25,10 +25,10 @@ namespace protojax {
 constexpr int points(int pixels) { return pixels + 2; }
 constexpr int positions(int R, int C) { return points(R) * points(C); }
 
-// Distance between the positions of a batch of tiles; the odd cache line keeps them out of one cache set.
+// Distance between the positions of a batch of tiles; the extra cache line spreads them over cache sets.
 inline int64_t batch_stride(int64_t tiles) { return tiles * kFilters + 16; }
 
-// A region of images of height x width pixels that is cut into tiles: its first pixel, and how many tiles it has.
+// A region of images of height x width pixels that is divided into tiles: its first pixel and its numbers of tiles.
 template <int Rows, int Columns>
 struct Tiling {
   static constexpr int R = Rows, C = Columns;
@@ -37,7 +37,7 @@ struct Tiling {
   int tiles() const { return rows * columns; }
 };
 
-// One tile: its image and place in the grid.
+// One tile: its image and its position in the grid.
 template <int R, int C>
 struct Tile {
   Tiling<R, C> tiling;
@@ -57,11 +57,11 @@ struct Tile {
   }
   int y(int i) const { return tiling.top + R * row + i; }
   int x(int j) const { return tiling.left + C * column + j; }
-  // Whether row i and column j of pixels, counted from the tile's first output pixel, lie in the image.
+  // Whether row i and column j of pixels, counted from the tile's first output pixel, are in the image.
   bool has_row(int i) const { return unsigned(y(i)) < unsigned(tiling.height); }
   bool has_column(int j) const { return unsigned(x(j)) < unsigned(tiling.width); }
   bool inside(int i, int j) const { return has_row(i) && has_column(j); }
-  // Whether all output pixels do.
+  // Whether all output pixels are in the image.
   bool whole() const { return inside(R - 1, C - 1); }
   // Offset of a pixel in all images, and of the pooled value of window (i, j) of the tile.
   int64_t pixel(int i, int j) const { return ((image * tiling.height + y(i)) * tiling.width + x(j)) * kFilters; }
@@ -88,7 +88,7 @@ void untransform_kernel(const float* dU, int entries, float* gradient) {
       [&](auto i, auto j, Vector g) PROTOJAX_INLINE { store(gradient + (3 * i + j) * entries, g); });
 }
 
-// The rows of input pixels of a tile: those of the image, or copies with zeros where the tile reaches beyond it.
+// The rows of input pixels of a tile: in the image, or zero-padded copies if the tile extends beyond the image.
 template <int R, int C, class Value>
 struct Patch {
   const Value* rows[points(R)];
@@ -126,8 +126,8 @@ void transform_tiles(Tile<R, C> tile, int count, const Value* x, float* V, int64
   }
 }
 
-// dx = B dV B', the adjoint of transform_tiles, for rows of tiles that come in order. Tiles overlap by two pixels: what
-// one adds to the next in its row and to the next row of tiles is carried over to them.
+// dx = B dV B', the adjoint of transform_tiles, for rows of tiles that come in order. Tiles overlap by two pixels: the
+// contributions of a tile to the next one in its row and to the next row of tiles are carried over to them.
 template <int T>
 class Overlap {
  public:
@@ -137,7 +137,7 @@ class Overlap {
       : tiling_(tiling), width_((T * tiling.columns + 2) * kLanes), below_(buffer), beyond_cache_(beyond_cache) {}
   static int64_t size(const Tiling<T, T>& tiling) { return 2 * int64_t(T * tiling.columns + 2) * kFilters; }
 
-  // Writes the rows of pixels that are complete with row `row` of tiles; dx begins with the first pixel of its image.
+  // Writes the rows of pixels that are complete after row `row` of tiles; dx starts at the first pixel of the image.
   template <class Value>
   void add(int row, const float* dV, int64_t stride, Value* dx) {
     for (int c = 0; c < kFilters; c += kLanes) {
@@ -171,7 +171,7 @@ class Overlap {
         });
   }
 
-  // What the last tile of a row left over on its right, and the last row of an image below.
+  // Write the remainder right of a row's last tile, and the remainder below an image's last row.
   template <class Value>
   void finish_row(int row, const float* right, float* below, Value* dx) {
     for (int i = 0; i < P; i++) {
@@ -212,14 +212,14 @@ PROTOJAX_INLINE inline void untransform_output(const float* M, int64_t stride, c
       [&](auto i, auto j) PROTOJAX_INLINE { return load(M + (points(C) * i + j) * stride); }, write);
 }
 
-// dM = A dy A', the adjoint of untransform_output; read(i, j) gives dy, column by column.
+// dM = A dy A', the adjoint of untransform_output; read(i, j) returns dy, column by column.
 template <int R, int C, class Read>
 PROTOJAX_INLINE inline void transform_output(const Read& read, float* dM, int64_t stride) {
   along_both_axes<Filtering<R>::output_adjoint, R, points(R), Filtering<C>::output_adjoint, C, points(C)>(
       read, [&](auto i, auto j, Vector m) PROTOJAX_INLINE { store(dM + (points(C) * i + j) * stride, m); });
 }
 
-// Adds the gradient of a window's pooled value to that of the winner among its outputs y, the first of equal ones.
+// Adds the gradient of a window's pooled value to the gradient of the first maximum among its outputs y.
 PROTOJAX_INLINE inline void unpool(const Vector y[4], Vector gradient, Vector dy[4]) {
   const Vector none = {}, pooled = larger(larger(y[0], y[1]), larger(y[2], y[3]));
   unroll<4>([&](auto q) PROTOJAX_INLINE {
