@@ -35,17 +35,17 @@ class Workload(NamedTuple):
 
     @property
     def images(self) -> int:
-        """Number of images in one episode."""
+        """Return the number of images in one episode."""
         return self.way * (self.shot + self.query)
 
     @property
     def total(self) -> int:
-        """Number of images in the data set."""
+        """Return the number of images in the data set."""
         return self.classes * self.items
 
     @property
     def embedding_flops(self) -> list[int]:
-        """Operations of each of the four convolutions on one image, counted as direct convolutions."""
+        """Return the operations of each of the four convolutions on one image, counted as direct convolutions."""
         height, width, channels = self.image
         flops = []
         for _ in range(4):
@@ -55,7 +55,7 @@ class Workload(NamedTuple):
 
     @property
     def training_flops(self) -> int:
-        """Operations of a training step: forward, and twice as many backward except for the gradient of the images."""
+        """Return the operations of a training step: forward, and twice as many backward except for the image gradient."""
         first, *others = self.embedding_flops
         return self.images * (2 * first + 3 * sum(others))
 

@@ -8,7 +8,7 @@ from experiments.benchmark.plan import FILTERS, Run, Workload, random_images, re
 
 
 def _encoder(channels: int) -> nn.Module:
-    """Four blocks of convolution, batch normalisation, ReLU and max-pool: [N, C, H, W] -> [N, D]."""
+    """Build four blocks of convolution, batch normalisation, ReLU and max-pool: [N, C, H, W] -> [N, D]."""
     layers = []
     for inputs in (channels, FILTERS, FILTERS, FILTERS):
         layers += [nn.Conv2d(inputs, FILTERS, 3, padding=1), nn.BatchNorm2d(FILTERS), nn.ReLU(), nn.MaxPool2d(2)]

@@ -20,7 +20,7 @@ class Twofold(nn.Module):
 
     @property
     def item_shape(self) -> Sequence[int] | None:
-        """Shape of the items of both encoders."""
+        """Return the shape of the items of both encoders."""
         return self.g.item_shape
 
     @nn.compact

@@ -61,7 +61,7 @@ class Stack(nn.Module):
         norm = {'use_running_average': not train, 'momentum': MOMENTUM, 'epsilon': EPSILON, 'axis_name': axis_name}
         for width in self.widths:
             for stride in (1, 1, 2):
-                # Every second output, as a stride gives; XLA has slow gradients for strides on CPU.
+                # Equivalent to a stride, for which XLA has slow gradients on CPU.
                 x = nn.Conv(width, (3, 3), use_bias=False)(x)[:, ::stride, ::stride]
                 x = nn.elu(nn.BatchNorm(**norm)(x))
         return nn.elu(nn.Dense(HIDDEN)(x.reshape(len(x), -1)))
@@ -89,7 +89,7 @@ class Decoder(nn.Module):
 
 
 def enlarged(x: jax.Array) -> jax.Array:
-    """Twice as high and wide, each pixel from a quarter of the channels: [N, H, W, 4 C] -> [N, 2 H, 2 W, C].
+    """Double height and width; each pixel takes a quarter of the channels: [N, H, W, 4 C] -> [N, 2 H, 2 W, C].
 
     After a dense layer this is a transposed convolution of stride 2, whose gradients are slow on CPU.
     """

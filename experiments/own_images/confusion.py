@@ -64,7 +64,7 @@ def worst_part(counts: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, li
 
 @styled
 def figure(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
-    """Plot a confusion matrix; of many classes, those with the most frequent confusions."""
+    """Plot a confusion matrix; if there are many classes, only the most confused ones."""
     rows, columns = names, [*names, UNKNOWN]
     if len(names) > LABELLED:
         title = f'{title}\nthe {LABELLED} most confused of {len(names)} classes'

@@ -1,4 +1,4 @@
-"""Alphabets for the page: the Elder Futhark and, if it is prepared on this machine, those of Omniglot.
+"""Alphabets for the page: the Elder Futhark and, if Omniglot is prepared on this machine, its test alphabets.
 
 An alphabet is a dict from character names to drawings, as the bytes of PNG files.
 """

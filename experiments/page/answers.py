@@ -205,6 +205,7 @@ def _picture(contents, form):
 
 
 def packed(values: np.ndarray, kind: str) -> str:
+    """Encode an array as base64 of little-endian numbers."""
     return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()
 
 
