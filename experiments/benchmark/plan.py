@@ -55,7 +55,7 @@ class Workload(NamedTuple):
 
     @property
     def training_flops(self) -> int:
-        """Return the operations of a training step: forward, and twice as many backward except for the image gradient."""
+        """Return the operations of a training step: forward, and twice as many backward without the image gradient."""
         first, *others = self.embedding_flops
         return self.images * (2 * first + 3 * sum(others))
 
