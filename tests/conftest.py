@@ -1,7 +1,10 @@
 """All tests see eight CPU devices, no silent promotion of ranks, and the library's warnings as errors."""
 
+import fcntl
 import gc
+import importlib
 import logging
+import multiprocessing.forkserver
 import os
 import pathlib
 import tempfile
@@ -25,6 +28,14 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'error:::protojax')
+    if hasattr(config, 'workerinput'):
+        with open(__file__) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the first worker compiles the kernels for all
+            importlib.import_module('protojax.encoders.cpu')._unavailable()
+
+
+def pytest_unconfigure():
+    multiprocessing.forkserver._forkserver._stop()
 
 
 def pytest_collection_modifyitems(items):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import protojax
+from protojax.datasets.synthetic import handwriting
 from tests import api_page
 from tests.helpers import compiler
 from tests.helpers.forks import Program
@@ -22,13 +23,18 @@ TEXTS = {name: path.read_text() for name, path in DOCUMENTS.items()}
 SNIPPET = re.compile(r'(<!-- not run.*-->\n)?^```python\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SNIPPETS = {name: [code for skip, code in SNIPPET.findall(text) if not skip] for name, text in TEXTS.items()}
 TINY = '--data=synthetic --episodes=4 --validate_every=2 --validation_episodes=4 --test_episodes=4 --pictures=off '
-TINY += '--way=5 --query=2 --test_way=5 --validation_way=5 --test_shot=1 --kernels=off --compilation_cache=off'
+TINY += '--way=5 --query=2 --test_way=5 --validation_way=5 --test_shot=1 --compilation_cache=off'
+FEW = 'from functools import partial\nfrom protojax.datasets import omniglot\n'
+FEW += 'omniglot.handwriting = partial(omniglot.handwriting, alphabets=(2, 1, 1))\n'
+DRAWINGS = functools.cache(handwriting.handwriting)
 
 
 @pytest.mark.parametrize('name', [name for name, codes in SNIPPETS.items() if codes])
 def test_snippets_run(name, tmp_path, monkeypatch, capsys):
     """All snippets of a document share a namespace; `print(...)  # text` must print the text."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(handwriting, 'handwriting', DRAWINGS)
+    monkeypatch.setattr(protojax, 'usable_devices', lambda _: jax.devices()[:1])  # compiles faster than eight
     names = {'__name__': name}
     for code in SNIPPETS[name]:
         exec(compile(code, name, 'exec'), names)
@@ -48,7 +54,7 @@ def trace_loss(learner):
 
 @pytest.mark.parametrize('code', [c for codes in SNIPPETS.values() for c in codes if '__main__' in c])
 def test_programs_run(code, tmp_path):
-    (tmp_path / 'mine.py').write_text(code)
+    (tmp_path / 'mine.py').write_text(FEW + code)
     flags = [*TINY.split(), f'--workdir={tmp_path / "run"}']
     program = Program(str(tmp_path / 'mine.py'), *flags, XLA_FLAGS=compiler.flags())
     assert program.wait() == 0, program.output

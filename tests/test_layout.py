@@ -71,13 +71,6 @@ def test_no_import_goes_in_a_circle():
     assert not graph
 
 
-def test_modules_of_experiments_are_commands():
-    commands = experiments.__main__.commands()
-    assert {'omniglot', 'classify', 'page', 'figures', 'benchmark'} <= commands.keys()
-    for name, path in commands.items():
-        assert "if __name__ == '__main__':" in path.read_text(), name
-
-
 @pytest.mark.parametrize(
     ('argument', 'message'), [('omniglott', 'did you mean omniglot?'), ('xyz', 'see protojax --help')]
 )

@@ -41,9 +41,3 @@ def test_notebook_runs(small, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     for line in ('21 examples of 7 classes, 42 queries', 'bit-identical: True', 'by less than 0.001: True'):
         assert line in printed and line in SHOWN
-
-
-def test_notebook_was_saved_after_a_run():
-    assert [cell['execution_count'] for cell in CELLS] == list(range(1, len(CELLS) + 1))
-    assert not any(output['output_type'] == 'error' for cell in CELLS for output in cell['outputs'])
-    assert float(re.search(r'accuracy ([\d.]+) %', SHOWN)[1]) > 75

@@ -38,17 +38,6 @@ def test_figures_are_written_as_png_and_pdf(tmp_path):
     assert all(FIGURES[name](CONFIG).axes for name in ('distance', 'curves', 'speed'))  # of the published results
 
 
-def test_curves_are_named_by_the_flags_that_differ(monkeypatch):
-    look, common = {'accuracy': 90.0, 'loss': 0.3}, {'dataset': 'Omniglot', 'config': {'validation_way': 20, 'shot': 1}}
-    looks = {'--way=60 --episodes=9': '123', '--way=60 --episodes=5': '12', '--way=60 --shift=2': '12', '--shift=9': ''}
-    runs = [{**common, 'command': flags, 'curve': dict.fromkeys(when, look)} for flags, when in looks.items()]
-    monkeypatch.setattr(figures.records, 'published', lambda name: runs)
-    drawn = FIGURES['curves'](CONFIG)
-    lines = {line.get_label(): len(line.get_xdata()) for line in drawn.axes[0].lines}
-    assert lines == {'no further flags': 3, '--shift=2': 2}  # the longest run counts
-    assert drawn.get_supxlabel().endswith('validation classes; python -m experiments.omniglot --way=60')
-
-
 def test_classes_are_chosen_by_a_prefix(characters):
     """And synthetic data are named in the picture."""
     (axes,) = FIGURES['few-shot'](CONFIG).axes

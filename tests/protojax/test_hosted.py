@@ -15,7 +15,6 @@ from protojax import hosted
 from protojax.devices import parallelize, place
 from protojax.encoders import LinearMap
 from protojax.episodes import Dataset, sample_episode
-from protojax.evaluation import embedder
 from protojax.learners import few_shot_learner
 from protojax.training import create_state, train_step
 
@@ -59,14 +58,6 @@ def test_splits_of_other_sizes_are_joined():
     assert joined.shape == (7, 6, 7)
     found = joined[np.array([[6], [0], [5]]), np.array([[1, 3], [5, 0], [2, 2]])]
     np.testing.assert_array_equal(found, [ITEMS[1, [1, 3]] + 1, ITEMS[0, [5, 0]], ITEMS[0, [2, 2]] + 1])
-
-
-def test_embeddings_are_the_same():
-    task = few_shot_learner(LinearMap(4), (7,), **SIZES)
-    variables, devices = task.init(jax.random.key(0)), jax.devices()[:4]
-    embed = embedder(task.embed, devices, batch_size=4)
-    on_device = embed(*variables, place(DATASET, devices))
-    np.testing.assert_array_equal(embed(*variables, DATASET).items, on_device.items)
 
 
 def resident(path):

@@ -5,19 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import scipy.stats
 from scipy.special import log_softmax
 
-import protojax
-from protojax import evaluation
 from protojax.classifiers import by_distance, by_gaussians, matching
 from protojax.distances import Parametric, cosine, learned_mahalanobis, no_params
 from protojax.encoders import Conv4, LinearMap, encode
 from protojax.episodes import Dataset, Episode, sample_episode
 from protojax.learners import few_shot_learner, zero_shot_learner
-from protojax.training import train_steps
 
 RNG = np.random.default_rng(0)
 SIZES = {'way': 3, 'shot': 2, 'query': 4}
@@ -146,20 +142,3 @@ def test_the_task_binds_the_shape_of_images():
     own = Conv4(item_shape=(32, 32, 1))
     assert few_shot_learner(own, (16, 16, 1), **SIZES).encoder is own
     assert few_shot_learner(Conv4(), (16, 16, 1), **SIZES).encoder.item_shape == (16, 16, 1)
-
-
-def test_a_zero_shot_loop_of_public_names():
-    rng = np.random.default_rng(0)
-    attributes = rng.normal(size=(6, 7)).astype(np.float32)
-    items = attributes[:, None, None, :5] + rng.normal(scale=0.1, size=(6, 8, 1, 5)).astype(np.float32)
-    dataset, devices = protojax.Dataset(items, np.full(6, 8, np.int32), attributes), protojax.usable_devices(3 * 4)
-    maps = protojax.LinearMap(4), protojax.LinearMap(4, unit_length=True, item_shape=(7,))
-    task = protojax.zero_shot_learner(*maps, (1, 5), 7, way=3, query=4, distance=protojax.euclidean)
-    optimizer = optax.adam(1e-2)
-    steps = functools.partial(train_steps, steps=100, loss=task.loss, optimizer=optimizer)
-    state = protojax.create_state(*task.init(jax.random.key(0)), optimizer)
-    state = protojax.parallelize(steps, devices)(state, dataset, jax.random.key(1))
-    embedded = protojax.embedder(task.embed, devices)(state.params, state.batch_stats, dataset)
-    per_image, per_class = evaluation.zero_shot_scorer(task.classify, devices)(state.params, {}, embedded)
-    assert task.zero_shot and not task.adapts
-    assert per_image.accuracy > 80 and per_class.accuracy > 80

@@ -40,17 +40,3 @@ def test_a_diagram_has_support_prototypes_query_and_regions(few_shot):
     assert len(axes.images) == 13  # support and query
     assert sum(isinstance(part, ContourSet) and part.filled for part in axes.collections) == 3  # regions
     assert encoded_drawing(figure, 'pdf')
-
-
-def test_three_classes_that_are_near_and_three_that_are_far():
-    means = np.array([[0.0, 0], [9, 9], [1, 0], [5, 5], [0, 2], [-9, 9]])
-    assert sorted(diagrams.three_classes(means, near=True)) == [0, 2, 4]
-    assert sorted(diagrams.three_classes(means, near=False)) == [1, 2, 5]
-
-
-def test_the_query_is_right_by_a_margin():
-    """Prototypes are at 0 and 10; the first class has items at 1, 4.5 and (wrong) 6, the second at 9."""
-    found = DrawnClasses(np.array([[1.0], [4.5], [6.0], [9.5]]), np.array([0, 0, 0, 1]), ('a', 'b'))
-    prototypes = np.array([[0.0], [10.0]])
-    points = [diagrams.pick_query(found, prototypes, quantile=quantile).points for quantile in (0.0, 0.5, 1.0)]
-    assert np.concatenate(points)[:, 0].tolist() == [4.5, 1.0, 9.5]

@@ -78,16 +78,6 @@ def test_scale_offset_and_padding_of_the_inputs_do_not_matter(change):
         np.testing.assert_allclose(theirs, ours, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(('center', 'scale'), [(True, True), (False, True), (True, False)])
-def test_inputs_are_centred_and_scaled_by_one_number(center, scale):
-    learner, train, params = zero_shot({'center_inputs': center, 'scale_inputs': scale})
-    params['encoder'] = {'Dense_0': {'kernel': np.eye(7, 16, dtype=np.float32), 'bias': np.zeros(16)}}
-    every, items = train.items[:, :3].reshape(-1, 7), train.items[:, :3, 0].reshape(-1, 7)
-    mean = center * every.mean(0)[None]
-    size = np.sqrt(((every - mean) ** 2).mean()) if scale else 1
-    np.testing.assert_allclose(embedded(learner, train, params)[0][:, :7], (items - mean) / size, rtol=1e-3, atol=1e-4)
-
-
 def images(size=16):
     items = np.random.default_rng(0).integers(0, 256, (4, 3, size, size, 1), dtype=np.uint8)
     classes = Dataset(items, np.full(4, 3, np.int32), names=tuple('abcd'))

@@ -3,8 +3,7 @@
 import pytest
 
 from experiments import cub, miniimagenet, omniglot
-from experiments.drawing.charts import CHARTS
-from experiments.paper import comparison, pages, records
+from experiments.paper import pages, records
 from tests.helpers.records import record
 
 MINI = ('5-way 1-shot', '5-way 5-shot')
@@ -90,17 +89,6 @@ def test_ablations_are_compared_with_the_first_row_at_its_length(add):
     ]
     curves = [['the recipe', '50.00 (2.000)', '50.00 (2.000)'], ['nearest', '', '50.00 (2.000)']]
     assert cells(pages.KINDS['curves'](CHOICES)) == curves
-
-
-def test_comparable_runs_alone_are_drawn_beside_others(add):
-    def points():
-        lines = CHARTS['way'](comparison.published('way')).axes[0].containers
-        return [point for line in lines for point in line.lines[0].get_xydata().tolist()]
-
-    add(miniimagenet, way=10, evaluate_on='validation', accuracy=40.0)
-    assert [10, 40] in points()
-    add(miniimagenet, way=20, accuracy=48.0)
-    assert [20, 48] in points() and [10, 40] not in points()
 
 
 def test_one_shot_matching_and_prototypical_networks_are_the_same_model(add):

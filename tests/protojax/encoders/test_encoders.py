@@ -152,14 +152,6 @@ def test_linear_map():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-def test_size_of_resnet12():
-    widths, expected = (64, 160, 320, 640), 0
-    assert encoders.dimensions(ResNet12(widths=widths), (84, 84, 3)) == 640
-    for before, after in zip((3, *widths[:-1]), widths, strict=True):
-        expected += 9 * after * (before + 2 * after) + before * after + 4 * 2 * after  # kernels, scales and biases
-    assert count(encoders.shapes(ResNet12(widths=widths), (84, 84, 3))[0]) == expected
-
-
 def test_resnet12_block_by_hand():
     """Evaluate a single block on random statistics, written out with NumPy."""
     encoder, rng = ResNet12(widths=(4,)), np.random.default_rng(0)
