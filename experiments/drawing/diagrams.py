@@ -20,8 +20,8 @@ def draw(
 ) -> Figure:
     """Draw three classes, their prototypes [3, D] and a query on the plane through the prototypes.
 
-    Few-shot prototypes are joined to their support points. The regions are those of the linear classifier that is
-    equivalent to squared distances.
+    Few-shot prototypes are joined to their support points. The linear classifier that is equivalent to
+    squared distances defines the regions.
     """
     points = maps.flat(plane(prototypes)(np.concatenate([prototypes, query.points, classes.points])))
     drawn, axes, side = style.scatter_axes(points, 6.2, room=0.1)

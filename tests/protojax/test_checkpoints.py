@@ -25,7 +25,7 @@ def state(step):
 
 
 def same(a, b):
-    """Whether two trees agree in structure, types, shapes and every bit."""
+    """Return whether two trees agree in structure, types, shapes and every bit."""
 
     def bits(leaf):
         array = np.asarray(leaf)

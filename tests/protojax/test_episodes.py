@@ -12,7 +12,7 @@ from protojax.episodes import Dataset, sample_episode
 
 COUNTS = np.array([4, 3, 6, 5, 3])
 PADDING = 999
-# An item tells its class and place: 10 * class + place.
+# The value of an item is 10 * class + index.
 ITEMS = np.where(np.arange(6)[None] < COUNTS[:, None], 10 * np.arange(5)[:, None] + np.arange(6)[None], PADDING)
 DATASET = Dataset(jnp.asarray(ITEMS, jnp.int32), jnp.asarray(COUNTS, jnp.int32))
 WAY, SHOT, QUERY, DRAWS = 3, 2, 1, 20_000

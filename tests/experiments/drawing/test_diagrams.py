@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def test_the_plane_of_three_prototypes_keeps_the_regions():
-    """What is nearest in six dimensions is nearest in the plane, by the same difference of squared distances."""
+    """The nearest point in six dimensions is the nearest in the plane, by the same difference of squared distances."""
     prototypes, points = RNG.normal(size=(3, 6)), RNG.normal(size=(50, 6))
     onto = diagrams.plane(prototypes)
 

@@ -42,7 +42,7 @@ def test_loss_and_gradient_are_those_of_one_device(batch):
 
 
 def test_the_layer_knows_the_classes_of_the_data_alone():
-    """It has room for more, which the classes of validation need when training is done anew on both."""
+    """It has room for the validation classes, which are added for retraining."""
     learner, params, batch_stats = problem(12)
     assert params['classifier']['kernel'].shape == (3, 6)
     gradient = jax.jit(jax.grad(learner.loss, has_aux=True))(params, batch_stats, POINTS, jax.random.key(1))[0]

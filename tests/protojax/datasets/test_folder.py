@@ -41,7 +41,7 @@ def test_classes_are_divided_by_seed(ten):
     assert found[0].splits['train'].keys() == names(data)['train']
     assert found[2] == found[0] != found[1]
     fill(ten, {'class10': 2})
-    assert len({folder.find(ten).title, *(own.title for own in found)}) == 3  # by which runs are told apart
+    assert len({folder.find(ten).title, *(own.title for own in found)}) == 3  # distinguishes runs
 
 
 def test_classes_of_unequal_size_are_padded_and_unreadable_files_skipped(ten):

@@ -22,7 +22,7 @@ def png(pixels, mode='1'):
 
 
 def drawing(character, number):
-    """A 105x105 drawing, white with one black bar that tells its character and number."""
+    """A 105x105 drawing, white with one black bar that encodes its character and number."""
     pixels = np.full((105, 105), 255, np.uint8)
     pixels[15 * character : 15 * character + 6, : 15 * number] = 0
     return png(pixels)

@@ -17,7 +17,7 @@ MEMBERS = {'a/b.txt': b'hello' * 500, 'c.txt': b'there'}
 
 
 def packed(path, members=MEMBERS, change=lambda entry: None):
-    """Write an archive of the type that its name says."""
+    """Write an archive of the type of its extension."""
     path.parent.mkdir(exist_ok=True)
     mode = 'w:gz' if path.suffix.lower() in ('.gz', '.tgz') else 'w'
     path.write_bytes(seeds.zip(8, members) if path.suffix == '.zip' else seeds.tar(mode, members, change))

@@ -221,13 +221,13 @@ def test_damaged_library_is_built_again(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(build, 'SOURCES', [source])
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
     compiler = build._compiler()
-    damaged = build._compile(compiler, build._folder(), build._key(compiler))
-    damaged.write_bytes(damaged.read_bytes()[:1000])
+    corrupted = build._compile(compiler, build._folder(), build._key(compiler))
+    corrupted.write_bytes(corrupted.read_bytes()[:1000])
     library = build.load()
     assert 'corrupted' in caplog.text
-    assert library._name == str(next(damaged.parent.iterdir()))  # and no temporary file is left
+    assert library._name == str(next(corrupted.parent.iterdir()))  # and no temporary file is left
     assert library.answer() == 42
-    assert damaged.parent.stat().st_mode & 0o777 == 0o700
+    assert corrupted.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_cache_of_another_user_is_rejected(tmp_path, monkeypatch):
