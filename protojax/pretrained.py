@@ -24,6 +24,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import ArrayLike
 
 from protojax import encoders, files, hub_weights, photo_weights
+from protojax.devices import cpu_compiler_options
 from protojax.errors import WeightsError, first_line
 
 FORMAT = 'protojax weights 2'
@@ -36,9 +37,11 @@ MODULES = [importlib.import_module(f'protojax.encoders.{m.name}') for m in pkgut
 ENCODERS = {name: value for module in MODULES for name, value in vars(module).items() if hasattr(value, 'settings')}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _embed(encoder, params, batch_stats, items):
-    return encoders.encode(encoder, params, batch_stats, items)[0]
+@functools.cache
+def _embed(encoder, tuned):
+    """Program that embeds a batch: params, batch_stats, items -> [N, D]; `tuned` for CPUs."""
+    options = cpu_compiler_options() if tuned else None
+    return jax.jit(lambda *arguments: encoders.encode(encoder, *arguments)[0], compiler_options=options)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +69,9 @@ class Pretrained:
             size = 1 if 0 < len(items) - start <= batch // 4 else batch
             part = jnp.asarray(items[start : start + size])
             padded = jnp.pad(part, [(0, size - len(part)), *[(0, 0)] * (part.ndim - 1)])
-            parts.append(_embed(self.encoder, self.params, self.batch_stats, padded)[: len(part)])
+            # A program within another cannot have options.
+            tuned = jax.default_backend() == 'cpu' and not isinstance(padded, jax.core.Tracer)
+            parts.append(_embed(self.encoder, tuned)(self.params, self.batch_stats, padded)[: len(part)])
             start += size
         return jnp.concatenate(parts)
 

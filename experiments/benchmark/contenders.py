@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.benchmark.plan import Run, Workload, random_images, repeated
-from protojax import hosted
+from experiments.benchmark.plan import Photos, Run, Workload, random_images, repeated
+from protojax import encoders, export, hosted, pretrained
 from protojax.devices import cpu_compiler_options, parallelize, place, usable_devices
 from protojax.encoders import Conv4
 from protojax.episodes import Dataset
 from protojax.evaluation import embedder, episode_scorer
 from protojax.learners import Learner, few_shot_learner
+from protojax.pretrained import Pretrained
 from protojax.training import STEPS_AHEAD, create_state, train_step
 
 
@@ -69,6 +70,25 @@ def _stages(workload: Workload, kernels: bool, dtype: str = 'float32') -> tuple[
     embed = partial(embedder(task.embed, devices), *variables, place(dataset(workload), devices))
     score = episode_scorer(task.classify, devices, **workload.sizes, episodes=workload.episodes)
     return embed, lambda embedded: score(*variables, embedded, jax.random.key(2))
+
+
+def encoding(workload: Photos) -> Run:
+    """Step: embed a batch of photographs."""
+    embed, images = _weights(workload).embed, workload.images
+    return repeated(lambda: np.asarray(embed(images)).shape)
+
+
+def exported_encoding(workload: Photos) -> Run:
+    """Step: embed a batch of photographs by the exported encoder in onnxruntime."""
+    import onnxruntime
+
+    session, images = onnxruntime.InferenceSession(export.to_onnx(_weights(workload))), workload.images
+    return repeated(lambda: session.run(None, {'images': images})[0].shape)
+
+
+def _weights(workload: Photos) -> Pretrained:
+    encoder = pretrained.ENCODERS[workload.encoder]()
+    return Pretrained(encoder, encoders.init(encoder, jax.random.key(0), encoder.item_shape)[0], {}, {'digest': ''})
 
 
 def matmul(size: int) -> Run:

@@ -64,6 +64,25 @@ class Workload(NamedTuple):
         return f'{sizes}, {self.classes:,} classes'
 
 
+class Photos(NamedTuple):
+    """A batch of photographs for an encoder that several libraries have."""
+
+    encoder: str  # class in protojax
+    timm: str  # name in timm
+    options: Mapping  # in timm
+    flops: float  # operations per image
+    batch: int = 1
+
+    @property
+    def images(self) -> np.ndarray:
+        """Noise: uint8 [batch, 224, 224, 3]."""
+        return np.random.default_rng(0).integers(0, 256, (self.batch, 224, 224, 3), np.uint8)
+
+
+ENCODERS = {  # vit has the size of dinov2-small
+    'photos': Photos('EfficientNetLite', 'tf_efficientnet_lite0', {}, 0.77e9),
+    'vit': Photos('VisionTransformer', 'vit_small_patch14_dinov2', {'img_size': 224}, 12.2e9),
+}
 OMNIGLOT = Workload(way=60, shot=1, query=5, image=(28, 28, 1), classes=4112, items=20)
 # A tenth of miniImageNet's images: the time of a step does not depend on it, and each process has a separate copy.
 MINIIMAGENET = Workload(way=20, shot=5, query=15, image=(84, 84, 3), classes=64, items=60)
@@ -93,10 +112,10 @@ class Contender(NamedTuple):
     name: str
     module: str  # '.name' in this package
     function: str
-    workload: Workload | int  # or the size of a matrix
+    workload: Workload | Photos | int  # or the size of a matrix
     options: Mapping = {}
     environment: Mapping = {}  # variables set at the start of the process
-    scale: int = 1  # steps per reported unit
+    scale: float = 1  # steps per reported unit
     checkout: str = ''  # root of another copy of protojax, whose function is called
 
     @property
@@ -106,6 +125,8 @@ class Contender(NamedTuple):
             return 2 * self.workload**3
         if self.function == 'episodes':
             return 0
+        if isinstance(self.workload, Photos):
+            return self.workload.batch * self.workload.flops
         if self.function == 'training':
             return self.workload.training_flops
         images = self.workload.images if self.scale > 1 else self.workload.total
@@ -133,6 +154,7 @@ def sections(baseline: str = '') -> dict[str, Section]:
         _growth('way', 'way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
         _growth('size', 'image size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
         _growth('classes', 'number of classes', [OMNIGLOT._replace(classes=n) for n in (500, 5000, 50_000)]),
+        *(_encoding(name, batch) for name in ENCODERS for batch in (1, 16, 64)),
     ]
     if baseline:
         for section in found:
@@ -220,3 +242,15 @@ def _growth(name: str, growing: str, workloads: list[Workload]) -> Section:
     """Compare training steps of several sizes."""
     contenders = [_ours(str(workload), 'training', workload) for workload in workloads]
     return Section(name, f'protojax: training step by {growing}', 'step', contenders)
+
+
+def _encoding(name: str, batch: int) -> Section:
+    """Compare encoders of photographs."""
+    workload = ENCODERS[name]._replace(batch=batch)
+    contenders = [
+        Contender('protojax', '.contenders', 'encoding', workload),
+        Contender('onnxruntime', '.contenders', 'exported_encoding', workload),
+        *(_torch('channels_last', 'encoding', workload, tuned=tuned) for tuned in (False, True)),
+    ]
+    title = f'Encoder of photographs, {name}: 224x224 pixels, batches of {batch}'
+    return Section(f'{name}-{batch}', title, 'image', [one._replace(scale=1 / batch) for one in contenders])

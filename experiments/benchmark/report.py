@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from experiments.benchmark.measuring import Worker
-from experiments.benchmark.plan import Contender, Section
+from experiments.benchmark.plan import ENCODERS, Contender, Section
 from experiments.paper import markdown
 from experiments.running.provenance import commit, processor
 
@@ -83,7 +83,7 @@ def markdown_section(results: dict) -> str:
 
 def machine() -> dict:
     """Return the processor, its load, and the versions of the measured libraries."""
-    installed = [package for package in ('jax', 'jaxlib', 'flax', 'torch') if importlib.util.find_spec(package)]
+    installed = filter(importlib.util.find_spec, ('jax', 'jaxlib', 'flax', 'torch', 'timm', 'onnxruntime'))
     versions = {'python': platform.python_version()} | {package: metadata.version(package) for package in installed}
     return {'processor': processor(), 'load_before': os.getloadavg()[0], 'versions': versions}
 
@@ -100,27 +100,35 @@ def earlier(output: Path, machine: dict) -> list[dict]:
     """Return the sections of a file if they come from this machine and these versions."""
     try:
         results = json.loads(output.read_text())
-        same = all(results['machine'][key] == machine[key] for key in ('processor', 'versions'))
-        return results['sections'] if same else []
+        same = results['machine']['versions'].items() <= machine['versions'].items()
+        return results['sections'] if same and results['machine']['processor'] == machine['processor'] else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def speed_table(results: dict) -> list[str]:
-    """Return the published table (docs/speed.md): seconds and, in brackets, the ratio to the first implementation."""
+    """Return the published tables (docs/speed.md): seconds and, in brackets, the ratio to the first implementation."""
     found = {section['section']: section for section in results['sections']}
-    columns, cells = [found[name] for name in ('omniglot', 'miniimagenet', 'evaluation')], {}
+    steps = [found[name] for name in ('omniglot', 'miniimagenet', 'evaluation')]
+    header = ['', 'Omniglot, training step', 'miniImageNet, training step', steps[2]['unit'].replace(' ', ' test ')]
+    memory = ['peak memory: protojax / the lowest of PyTorch', *map(_memory, steps)]
+    photos = [name for name in found if name.split('-')[0] in ENCODERS]
+    titles = ['encoding an image', *(name.replace('-', ', batch ') for name in photos)]
+    encoders = markdown.compact(titles, _times([found[name] for name in photos]))
+    return [*markdown.compact(header, [*_times(steps), memory]), *(['', *encoders] if photos else [])]
+
+
+def _times(columns: list[dict]) -> list[list[str]]:
+    """Return a row for each implementation, with a cell for each section."""
+    cells: dict[str, list[str]] = {}
     for number, section in enumerate(columns):
         for values in section['rows']:
             name, seconds, ratio = values['contender'], values['seconds'], values['ratio_to_first']
             text = f'{seconds:.2g} s' if seconds < 100 else f'{seconds:.0f} s'
-            text += f' ({ratio:.1f}x)' if ratio and values is not section['rows'][0] else ''
+            text += f' ({ratio:.{1 if ratio > 2 else 2}f}x)' if ratio and values is not section['rows'][0] else ''
             if not name.endswith(', baseline'):  # an earlier version
                 cells.setdefault(name, [''] * len(columns))[number] = text
-    rows = [[name, *texts] for name, texts in cells.items()]
-    rows.append(['peak memory: protojax / the lowest of PyTorch', *map(_memory, columns)])
-    header = ['', 'Omniglot, training step', 'miniImageNet, training step', columns[2]['unit'].replace(' ', ' test ')]
-    return markdown.compact(header, rows)
+    return [[name, *texts] for name, texts in cells.items()]
 
 
 def _memory(section: dict) -> str:

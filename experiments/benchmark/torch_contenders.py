@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.benchmark.plan import FILTERS, Run, Workload, random_images, repeated
+from experiments.benchmark.plan import FILTERS, Photos, Run, Workload, random_images, repeated
 
 
 def _encoder(channels: int) -> nn.Module:
@@ -101,3 +101,13 @@ def start(workload: Workload, layout: str, *, train: bool = True) -> tuple:
     model = _encoder(channels).to(memory_format=memory_format).train(train)
     images = torch.from_numpy(random_images(workload._replace(image=(channels, height, width))))
     return memory_format, model, images
+
+
+def encoding(workload: Photos, *, layout: str) -> Run:
+    """Step: embed a batch of photographs by the same network in timm."""
+    import timm
+
+    model = timm.create_model(workload.timm, num_classes=0, **workload.options).eval()
+    model = model.to(memory_format=getattr(torch, layout))
+    images = torch.from_numpy(workload.images).permute(0, 3, 1, 2)  # channels last in memory
+    return repeated(torch.inference_mode()(lambda: model(images.float() / 255).shape))

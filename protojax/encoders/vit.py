@@ -62,7 +62,7 @@ class Block(nn.Module):
         y = nn.dot_product_attention(query, key, value).reshape(x.shape)
         x = x + self.scaled('scale1', dense(x.shape[-1], name='out')(y))
         y = dense(self.hidden, name='expand')(norm(name='norm2')(x))
-        y = y * nn.sigmoid(1.702 * y) if self.quick_gelu else nn.gelu(y, approximate=False)
+        y = y * nn.sigmoid(1.702 * y) if self.quick_gelu else y * (1 + jax.scipy.special.erf(y * 0.5**0.5)) * 0.5
         return x + self.scaled('scale2', dense(x.shape[-1], name='reduce')(y))
 
     def scaled(self, name, y):
@@ -131,8 +131,8 @@ class VisionTransformer(nn.Module):
         first = self.param('class_token', normal, (1, self.width)) + positions[:1]
         if self.registers:
             first = jnp.concatenate([first, self.param('register_tokens', normal, (self.registers, self.width))])
-        first = jnp.broadcast_to(first.astype(self.dtype), (len(x), *first.shape))
-        return jnp.concatenate([first, x.reshape(len(x), -1, self.width)], 1)
+        first = jnp.broadcast_to(first.astype(self.dtype), (x.shape[0], *first.shape))
+        return jnp.concatenate([first, x.reshape(x.shape[0], -1, self.width)], 1)
 
     def resized(self, positions, size):
         """Interpolate the positions to another grid, bicubically: [grid * grid, D] -> [h, w, D]."""

@@ -13,6 +13,7 @@ import pytest
 from experiments.benchmark import contenders, plan, report, textbook
 from experiments.benchmark.__main__ import measure_sections
 from experiments.benchmark.plan import Contender, Section, Workload
+from protojax.encoders import EfficientNetLite
 
 TINY = Workload(way=4, shot=2, query=2, image=(20, 20, 1), classes=6, items=5, episodes=20)
 
@@ -127,3 +128,23 @@ def test_protojax_and_textbook_flax_evaluate_noise():
     assert contenders.embedding(TINY, kernels=False)(1).items.shape == (6, 5, 64)
     assert contenders.episodes(TINY, kernels=False)(1).episodes == 20
     assert 0 < textbook.evaluation(TINY)(2) < 100
+
+
+def test_encoders_embed_the_same_photographs(monkeypatch):
+    monkeypatch.setattr(contenders.pretrained, 'ENCODERS', {'EfficientNetLite': partial(EfficientNetLite, width=0.3)})
+    workload = plan.ENCODERS['photos']._replace(batch=2)
+    assert contenders.encoding(workload)(1) == contenders.exported_encoding(workload)(1) == (2, 1280)
+    assert {f'{name}-{batch}' for name in plan.ENCODERS for batch in (1, 16, 64)} <= plan.sections().keys()
+    (ours, *_) = plan.sections()['photos-16'].contenders
+    assert ours.flops * ours.scale == 0.77e9
+
+
+def test_the_published_table_has_encoders_once_they_are_measured():
+    row = {'contender': 'protojax', 'seconds': 0.0123, 'ratio_to_first': 1, 'peak_memory_mb': 1}
+    other = {**row, 'contender': 'PyTorch', 'seconds': 0.02, 'ratio_to_first': 1.626}
+    names = ('omniglot', 'miniimagenet', 'evaluation', 'photos-16')
+    results = {'sections': [{'section': name, 'unit': '9 episodes', 'rows': [row, other]} for name in names]}
+    assert report.speed_table(results)[-4:] == [
+        *('| encoding an image | photos, batch 16 |', '| --- | --- |'),
+        *('| protojax | 0.012 s |', '| PyTorch | 0.02 s (1.63x) |'),
+    ]

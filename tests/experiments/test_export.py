@@ -82,6 +82,7 @@ def test_stablehlo_runs_without_protojax(tmp_path, weights, classifier):
 ENCODERS = {
     'flip averaging and CL2N': protojax.Conv4(filters=2, two_sided=True, sphere=True, item_shape=(16, 16, 3)),
     'photos': protojax.EfficientNetLite(width=0.3, depth=0.3, item_shape=(32, 32, 3)),
+    'vit': encoders.vit.VisionTransformer(grid=2, width=8, blocks=1, heads=2, hidden=16, item_shape=(28, 28, 3)),
 }
 
 
