@@ -156,7 +156,7 @@ def name_of(digest: str) -> str:
     for name in names():
         if _read(path(name))[0]['digest'] == digest:
             return name
-    raise WeightsError('the classifier was saved with custom weights; pass these weights too')
+    raise WeightsError('the classifier was saved with weights of a file or the hub; set --weights=NAME or FILE too')
 
 
 def digest(description: dict, arrays: dict[str, np.ndarray]) -> str:

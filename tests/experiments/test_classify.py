@@ -131,7 +131,7 @@ def test_classes_are_added_to_a_saved_classifier(folder, saved, tmp_path):
     assert PrototypeClassifier.load(grown).names == ('plain', '日本', 'new')
     with pytest.raises(WeightsError, match='different encoder'):
         run(folder, support='', classifier=few, weights='omniglot-60way-1shot')
-    for dimensions, encoder, message in ((3, digest, 'expected 64 dimensions, got 3'), (64, 'x', 'custom weights')):
+    for dimensions, encoder, message in ((3, digest, 'expected 64 dimensions, got 3'), (64, 'x', '--weights=NAME')):
         PrototypeClassifier.fit(np.eye(2, dimensions), [0, 1], 'ab').save(few, encoder=encoder)
         with pytest.raises(WeightsError, match=message):
             run(folder, support='', classifier=few)
