@@ -17,6 +17,7 @@ from protojax import pretrained
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.errors import DataError
 from protojax.pretrained import load_pretrained
+from tests.helpers import tiny
 from tests.helpers.spots import Spots
 
 SHORT = ['--episodes=6', '--log_every=3', '--test_episodes=5', '--test_query=2', '--test_shot=1', '--query=2']
@@ -35,7 +36,8 @@ def source(tmp_path_factory):
 
 
 def start(source, *given):
-    return driver.run(folder.EXPERIMENT.parse([f'--source={source}', *QUICK, *given]), folder.EXPERIMENT)
+    with tiny.on_devices(1):
+        return driver.run(folder.EXPERIMENT.parse([f'--source={source}', *QUICK, *given]), folder.EXPERIMENT)
 
 
 def test_a_folder_is_enough(source, tmp_path):

@@ -4,6 +4,7 @@ Importing takes longer than a small run.
 """
 
 import atexit
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -46,6 +47,8 @@ class Program:
 
 
 def _become(module: str, arguments: tuple, environment: dict, log: pathlib.Path) -> None:
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)  # as in tests.conftest
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):

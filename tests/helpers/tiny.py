@@ -26,7 +26,7 @@ from protojax.datasets import Splits
 from protojax.episodes import Dataset
 from tests.faults.runs import unfinished_saves
 
-DEFAULTS = {'way': 4, 'query': 4, 'dimensions': 8, 'learning_rate': 0.1, 'compilation_cache': 'off', 'pictures': 'off'}
+DEFAULTS = {'way': 4, 'query': 4, 'dimensions': 8, 'learning_rate': 0.1, 'pictures': 'off'}
 DEFAULTS |= {'log_every': 4, 'validate_every': 8, 'checkpoint_every': 4, 'patience': 1}
 
 
@@ -116,6 +116,7 @@ MOMENTS = {
 
 def main():
     MOMENTS[os.environ.get('MOMENT', '')]()
+    cli.cache_programs = lambda _: None  # programs are in the cache of the tests
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     cli.launch(EXPERIMENT)
 

@@ -51,9 +51,9 @@ def lines(workdir):
 
 @pytest.fixture(scope='module', autouse=True)
 def quick():
-    """A small network on two of the eight devices that tests see."""
+    """A small network on one of the eight devices that tests see."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, 'devices_for', lambda config, learner: jax.devices()[:2])
+        patch.setattr(driver, 'devices_for', lambda config, learner: jax.devices()[:1])
         patch.setattr(encoders.Conv4, 'network', lambda self: Conv4(filters=4, kernels=False, last_scale=1.0))
         yield
 

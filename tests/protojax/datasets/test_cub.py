@@ -160,7 +160,7 @@ FIRST, SECOND = f'images/{NAMES[3]}.t7', f'images/{NAMES[4]}.t7'
         (write_text, edit(LABEL_FILE, '\n5 4', '\n5 11'), 'expected integers from 1 to 10 as labels'),
         (write_text, edit(LABEL_FILE, '\n5 4', '\n5 x'), 'cannot be read'),
         (write_text, edit(LABEL_FILE, '\n5 4', '\n5'), f'{LABEL_FILE} is not a numbered list'),
-        (write_text, edit(ATTRIBUTE_FILE, ' ', ' 5 '), 'same number of numbers in every line'),
+        (write_text, edit(ATTRIBUTE_FILE, ' ', ' 5 '), 'same number of values in every line'),
         (write_text, overwrite(ATTRIBUTE_FILE, b'1 2\n' * 9), r'finite attributes \[10, A\], got \(9, 2\)'),
         (write_text, overwrite(ATTRIBUTE_FILE, b'1 nan\n' * 10), 'expected finite attributes'),
         (write_text, overwrite('classes.txt', b'\xff'), 'is not a text file'),
