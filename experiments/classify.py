@@ -35,7 +35,6 @@ from protojax.prototype_classifier import PrototypeClassifier
 PRINTED = 30  # answers printed to the terminal; the files contain all
 
 
-@dataclasses.dataclass(frozen=True)
 class Config(CompilingConfig):
     support: str = option('', 'Folder with one subfolder of examples per class.')
     query: str = option('', 'Image or folder to classify; more may follow, separated by spaces.')

@@ -5,7 +5,6 @@
 projects image features and attributes linearly to one space. CUB does not contain features; --source is needed once.
 """
 
-import dataclasses
 from typing import Any
 
 from experiments import methods
@@ -29,7 +28,6 @@ PAPER = {
 MODERN = {'root': True, 'ridge': 10.0}
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(DataOptions):
     """CUB"""
 

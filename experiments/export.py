@@ -9,7 +9,6 @@ and TPU and is run by jax.export.deserialize(data).call(images), without protoja
 describes the images that it expects and names outputs and classes. The model is compared with JAX before it is written.
 """
 
-import dataclasses
 import importlib.util
 import json
 from collections.abc import Callable
@@ -31,7 +30,6 @@ FORMATS = {'onnx': (export.to_onnx, export.run_onnx), 'stablehlo': (export.to_st
 TOLERANCE = 1e-4  # maximum difference from JAX, relative to the largest output
 
 
-@dataclasses.dataclass(frozen=True)
 class Config(CompilingConfig):
     weights: str = option('', 'Bundled weights, photos, or a file of a run. Default: weights of --classifier.')
     classifier: str = option('', 'Classifier saved by protojax classify --save; without it, export embeddings.')

@@ -12,7 +12,6 @@ of, no training is needed: python -m experiments.classify. It also takes the enc
 Drawings are resized to 28x28 greyscale, other images to 84x84 in colour (--kind, --image_size).
 """
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ ASKS = ('source', 'split', 'seed', 'data_dir', 'image_key', 'label_key')
 MAX_WAY = 5  # classes per episode by default
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(DataOptions):
     """Images"""
 

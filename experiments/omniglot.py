@@ -5,8 +5,6 @@
 trains the paper's 1-shot model and prints its test accuracies; --shot=5 trains the 5-shot model.
 """
 
-import dataclasses
-
 from experiments import methods
 from experiments.methods.options import option
 from experiments.running import Experiment, launch
@@ -38,7 +36,6 @@ OFFICIAL = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(DataOptions):
     """Omniglot"""
 

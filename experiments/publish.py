@@ -6,7 +6,6 @@
 The first command appends the run of a workdir to experiments/results/<experiment>.jsonl; both write the pages.
 """
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -23,7 +22,6 @@ ROOT = Path(__file__).parents[1]
 TITLES = {'Omniglot': 'omniglot', 'miniImageNet': 'miniimagenet', 'CUB-200-2011': 'cub'}  # data set -> experiment
 
 
-@dataclasses.dataclass(frozen=True)
 class PublishConfig(Part):
     add: tuple[str, ...] = option((), 'Workdir of a finished run to publish first; repeatable.')
 

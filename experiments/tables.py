@@ -8,7 +8,6 @@ Each run is stored in <runs>/<data set>/<flags>/seed<n>, so tables share runs an
 Markdown, JSON and, for three tables, a chart are written to <runs>. Flags after -- are passed to every command.
 """
 
-import dataclasses
 import json
 import shlex
 import sys
@@ -94,7 +93,6 @@ def _listing(names: Iterable[str], options: Options) -> Iterator[str]:
             yield from (shlex.join(trial.command) for trial in planned(TABLES[name], row.runs, options))
 
 
-@dataclasses.dataclass(frozen=True)
 class TablesConfig(DataOptions):
     table: str = option('', 'Table to reproduce.', choices=('', *TABLES))
     list: bool = option(False, 'Only print the commands of --table, or of all tables.')

@@ -3,6 +3,7 @@
 The same key draws the same episode as on the device. A background thread prefetches the items of the next episodes.
 """
 
+import itertools
 import mmap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,14 +84,9 @@ def episodes(
 
     with ThreadPoolExecutor(1) as thread:
         pending = [thread.submit(fetch, first + k) for k in range(AHEAD)]
-        try:
-            while True:
-                yield pending.pop(0).result()
-                first += 1
-                pending.append(thread.submit(fetch, first + AHEAD - 1))
-        finally:
-            for future in pending:
-                future.cancel()
+        for step in itertools.count(first + AHEAD):
+            yield pending.pop(0).result()
+            pending.append(thread.submit(fetch, step))
 
 
 def chunks(items: Any, size: int) -> Iterator[Any]:

@@ -17,7 +17,6 @@ measured in the same rounds. Peak memory includes Python, libraries, compilation
 step. The first step includes tracing and compilation.
 """
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from protojax.files import write_whole
 QUICK = ('omniglot', 'evaluation')
 
 
-@dataclasses.dataclass(frozen=True)
 class BenchmarkConfig(Part):
     quick: bool = option(False, f'Only {" and ".join(QUICK)}, two rounds.')
     sections: str = option(','.join(plan.sections()), 'Comma-separated sections to measure.')

@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import count
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ import optax
 
 from experiments.benchmark.contenders import dataset
 from experiments.benchmark.plan import FILTERS, Run, Workload, repeated
-from protojax.episodes import sample_episode
+from protojax.episodes import Dataset, sample_episode
 
 
 class _Conv4(nn.Module):
@@ -26,7 +27,9 @@ class _Conv4(nn.Module):
         return x.reshape(x.shape[0], -1)
 
 
-def episode_loss(params, batch_stats, data, key, *, sizes: dict, train: bool = True) -> tuple:
+def episode_loss(
+    params: Any, batch_stats: Any, data: Dataset, key: jax.Array, *, sizes: dict, train: bool = True
+) -> tuple:
     """Return the loss of a random episode and the updated running statistics."""
     episode = sample_episode(key, data, **sizes)
     images = jnp.concatenate([episode.support, episode.query])

@@ -1,7 +1,9 @@
 """Measured functions of PyTorch, which compute the same as the paper's official code. Imports torch, an extra."""
 
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from experiments.benchmark.plan import FILTERS, Photos, Run, Workload, random_images, repeated
@@ -15,7 +17,7 @@ def _encoder(channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def episode_loss(model: nn.Module, support, query, *, layout=torch.contiguous_format) -> tuple:
+def episode_loss(model: nn.Module, support: Tensor, query: Tensor, *, layout: Any = torch.contiguous_format) -> tuple:
     """Return mean loss and accuracy of an episode: [way, shot, C, H, W], [way, query, C, H, W] -> [], []."""
     way, shot, queries = *support.shape[:2], query.shape[1]
     images = torch.cat([support.flatten(0, 1), query.flatten(0, 1)]).contiguous(memory_format=layout)
@@ -42,7 +44,7 @@ def _sample(items, workload):
     return chosen[:, : workload.shot], chosen[:, workload.shot :]
 
 
-def sample_episode(images: torch.Tensor, workload: Workload) -> list[torch.Tensor]:
+def sample_episode(images: Tensor, workload: Workload) -> list[Tensor]:
     """Sample an episode of images scaled to 0-1: [way, shot, C, H, W], [way, query, C, H, W]."""
     return [part.float() / 255 for part in _sample(images, workload)]
 

@@ -16,10 +16,9 @@ from experiments.own_images.confusion import confused_pairs
 from experiments.running import metrics
 from experiments.running.progress import print_above
 from experiments.running.workdir import Workdir
-from protojax.episodes import Dataset, Episode, sample_episode
+from protojax import Dataset, Episode, Learner, sample_episode
 from protojax.errors import first_line
 from protojax.files import write_whole
-from protojax.learners import Learner
 
 SUPPORT_SHOWN, QUERIES_SHOWN = 5, 15  # maximum per class
 CLASSES_SHOWN = 20

@@ -9,7 +9,6 @@
 If real data are unavailable, synthetic data are drawn and named in the picture.
 """
 
-import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -121,7 +120,6 @@ DRAWN = (few_shot, zero_shot, distance, way, tengwar, curves, speed)
 FIGURES = {draw.__name__.replace('_', '-'): draw for draw in DRAWN}
 
 
-@dataclasses.dataclass(frozen=True)
 class FiguresConfig(DataOptions, CompilingConfig):
     figure: str = option('', 'Figure to draw.', choices=('', *FIGURES))
     list: bool = option(False, 'Only describe the figures.')

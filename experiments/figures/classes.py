@@ -2,24 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments.drawing.style import DrawnClasses
 from experiments.own_images import loading
 from experiments.running import driver
-from experiments.running.config import ConfigError
+from experiments.running.config import ConfigError, Experiment
 from experiments.running.progress import phase
 from experiments.running.workdir import default_path
+from protojax import Dataset, load_images, load_pretrained
 from protojax.datasets import miniimagenet, omniglot
-from protojax.episodes import Dataset
-from protojax.images import load_images
-from protojax.pretrained import load_pretrained
 
 MAX_CLASSES, MIN_CLASSES, MIN_ITEMS = 30, 3, 6
 
 
-def images(config) -> tuple[DrawnClasses, str]:
+def images(config: Any) -> tuple[DrawnClasses, str]:
     """Embed the images that a FiguresConfig names -> classes, title."""
     name = config.weights or 'omniglot-60way-1shot'
     if config.folder and not config.weights:
@@ -65,7 +64,7 @@ def _items(split: Dataset, chosen: Sequence[int]) -> tuple[np.ndarray, np.ndarra
     return items, np.repeat(np.arange(len(chosen)), split.counts[list(chosen)]), tuple(split.names[k] for k in chosen)
 
 
-def birds(config, experiment) -> tuple[DrawnClasses, np.ndarray, str]:
+def birds(config: Any, experiment: Experiment) -> tuple[DrawnClasses, np.ndarray, str]:
     """Embed the test classes of CUB and their attributes -> classes, prototypes [classes, D], title.
 
     Without --weights, use the run of experiments.cub on the same data, and train it first if necessary.

@@ -18,12 +18,10 @@ from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 from experiments.methods import batches, zero_shot
 from experiments.methods.compatibility import structured_hinge
 from experiments.methods.options import Config, Method
-from protojax import classifiers
+from protojax import Learner, Splits, classifiers, few_shot_learner
 from protojax.augmentation import random_crop
-from protojax.datasets import Splits
 from protojax.distances import Parametric, pairwise, squared_euclidean, unit_length
 from protojax.encoders.linear import MIDDLE_CROP
-from protojax.learners import Learner, few_shot_learner
 
 
 class Options(zero_shot.Scaled):

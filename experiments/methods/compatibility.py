@@ -15,11 +15,10 @@ import jax.numpy as jnp
 
 from experiments.methods import batches, zero_shot
 from experiments.methods.options import Config, Method
+from protojax import Learner, Splits, few_shot_learner
 from protojax.augmentation import random_crop
-from protojax.datasets import Splits
 from protojax.distances import Parametric, no_params, unit_length
 from protojax.encoders.linear import MIDDLE_CROP
-from protojax.learners import Learner, few_shot_learner
 
 Losses = Callable[[jax.Array, jax.Array], jax.Array]  # scores [N, classes], labels [N] -> [N]
 

@@ -20,7 +20,6 @@ SMALLEST = 16  # pixels: each of four blocks halves the image
 AS_TRAINED = ('model', 'distance', 'context', 'embedding', 'prototypes_per_class')  # --weights need the same values
 
 
-@dataclasses.dataclass(frozen=True)
 class Machine(Part):
     """Encoder"""
 
@@ -35,7 +34,6 @@ class Machine(Part):
         return encoder.clone(**{name: value for name, value in wanted.items() if hasattr(encoder, name)})
 
 
-@dataclasses.dataclass(frozen=True)
 class Images(Machine):
     """Encoder"""
 
@@ -58,7 +56,6 @@ class Images(Machine):
         return self.on_this_machine(encoder)
 
 
-@dataclasses.dataclass(frozen=True)
 class Conv4(Images):
     """Encoder"""
 
@@ -72,7 +69,6 @@ class Conv4(Images):
         return encoders.Conv4(kernel_init=self.kernel_init, scale_init=self.scale_init, last_scale=self.last_scale)
 
 
-@dataclasses.dataclass(frozen=True)
 class AtTest(Images):
     """Encoder"""
 
@@ -83,7 +79,6 @@ class AtTest(Images):
         return super().build(data).clone(two_sided=self.two_sided, sphere=self.sphere)
 
 
-@dataclasses.dataclass(frozen=True)
 class Conv4AtTest(AtTest, Conv4):
     """Encoder"""
 
@@ -119,9 +114,7 @@ def channel_statistics(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 def trained_with(weights: Pretrained) -> dict[str, Any]:
     """Return the configuration that weights were trained with, as far as their file contains it."""
-    results = weights.description.get('results')
-    config = results.get('config') if isinstance(results, dict) else None
-    return config if isinstance(config, dict) else {}
+    return weights.description.get('results', {}).get('config', {})
 
 
 def to_evaluate(name: str, config: dict[str, Any], data: Splits) -> Pretrained:

@@ -13,10 +13,8 @@ import jax.numpy as jnp
 from experiments.methods import batches, zero_shot
 from experiments.methods.compatibility import Losses, violations
 from experiments.methods.options import Config, Method
+from protojax import Learner, Splits, sample_episode
 from protojax.augmentation import random_crop
-from protojax.datasets import Splits
-from protojax.episodes import sample_episode
-from protojax.learners import Learner
 
 
 def build(config: Config, data: Splits, encoder: None, *, losses: Losses) -> Learner:

@@ -3,8 +3,6 @@
 python -m experiments.omniglot --model=matching --distance=cosine
 """
 
-import dataclasses
-
 import flax.linen as nn
 
 from experiments.methods import context, decoupled, encoders
@@ -12,7 +10,6 @@ from experiments.methods.options import DISTANCES, Augmented, Config, ConfigErro
 from protojax import Learner, Parametric, Splits, classifiers, few_shot_learner
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(Augmented):
     """Matching networks"""
 

@@ -15,18 +15,15 @@ from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 
 from experiments.methods import batches, encoders
 from experiments.methods.options import DISTANCES, Augmented, Config, ConfigError, Method, option
+from protojax import Episode, Learner, Splits, few_shot_learner
 from protojax.augmentation import Augmentation
-from protojax.datasets import Splits
 from protojax.distances import Distance, Parametric, cosine, pairwise
-from protojax.episodes import Episode
-from protojax.learners import Learner, few_shot_learner
 
 # Training with --pretrain.
 PRETRAINING = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
 PRETRAINING_BATCH = 128  # images
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(Augmented):
     """Nearest neighbours on classifier features"""
 

@@ -4,7 +4,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, dataclass_transform
 
 import flax.linen as nn
 
@@ -52,9 +52,13 @@ def text(value: Any) -> str:
     return ','.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+@dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Options"""  # in subclasses, the docstring is the heading in --help
+    """Options"""  # in subclasses, which are frozen dataclasses, the docstring is the heading in --help
+
+    def __init_subclass__(cls):
+        dataclasses.dataclass(frozen=True)(cls)
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -104,7 +108,6 @@ class Config:
         return f'belongs to another configuration: {shown}' if names else ''
 
 
-@dataclasses.dataclass(frozen=True)
 class MethodOptions(Part):
     """Method"""
 
@@ -131,7 +134,6 @@ class Method(NamedTuple):
     encoders: Mapping[str, type[Part]] = {}  # values of --encoder, the default first; see methods.encoders
 
 
-@dataclasses.dataclass(frozen=True)
 class Finetuned(MethodOptions):
     """Fine-tuning at test time"""
 
@@ -144,7 +146,6 @@ class Finetuned(MethodOptions):
         return finetuning.tuned(learner, steps=self.finetune, rate=self.finetune_rate)
 
 
-@dataclasses.dataclass(frozen=True)
 class Augmented(Finetuned):
     """Initial weights and augmentation"""
 

@@ -1,7 +1,5 @@
 """Prototypical networks (Snell et al. 2017), the paper's method: python -m experiments.omniglot"""
 
-import dataclasses
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,6 @@ from experiments.methods.options import DISTANCES, Config, ConfigError, Method, 
 from protojax import Learner, Parametric, Splits, classifiers
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(matching.Options):
     """Prototypical networks"""
 

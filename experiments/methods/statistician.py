@@ -22,13 +22,9 @@ import jax.numpy as jnp
 
 from experiments.methods import batches
 from experiments.methods.options import Config, ConfigError, Finetuned, Method
-from protojax.classifiers import prototypes
-from protojax.datasets import Splits
-from protojax.distances import Parametric, pairwise
+from protojax import Learner, Parametric, Splits, few_shot_learner, pairwise, prototypes, sample_episode
 from protojax.encoders.block import EPSILON, MOMENTUM
 from protojax.encoders.images import scaled_pixels
-from protojax.episodes import sample_episode
-from protojax.learners import Learner, few_shot_learner
 
 HIDDEN = 256  # units of all layers between the encoder and the Gaussians
 WIDTHS = (64, 128, 256)  # filters of each block

@@ -3,28 +3,23 @@
 python -m experiments.cub
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
 from experiments.methods import encoders
 from experiments.methods.options import DISTANCES, Config, ConfigError, Method, MethodOptions, option
-from protojax.datasets import Splits
+from protojax import Learner, LinearMap, Splits, zero_shot_learner
 from protojax.distances import Distance
-from protojax.encoders import LinearMap
 from protojax.encoders.linear import rooted
-from protojax.learners import Learner, zero_shot_learner
 
 
-@dataclasses.dataclass(frozen=True)
 class Centered(MethodOptions):
     """Inputs"""
 
     center_inputs: bool = option(True, 'Subtract the mean over the training classes from features and attributes.')
 
 
-@dataclasses.dataclass(frozen=True)
 class Scaled(Centered):
     """Inputs"""
 
@@ -32,7 +27,6 @@ class Scaled(Centered):
     dimensions: int = option(LinearMap.dimensions, 'Dimensions of the embedding space.', minimum=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class Maps(Scaled):
     """Linear maps of images and attributes"""
 
@@ -43,7 +37,6 @@ class Maps(Scaled):
     ridge: float = option(0.0, 'Whiten image features with this ridge; 0 disables. Paper: 0.', minimum=0)
 
 
-@dataclasses.dataclass(frozen=True)
 class Options(Maps):
     """Prototypical networks"""
 

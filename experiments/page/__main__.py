@@ -7,7 +7,6 @@ One example per character is enough; more make predictions more reliable. If the
 """
 
 import contextlib
-import dataclasses
 import threading
 import webbrowser
 
@@ -21,7 +20,6 @@ from protojax import photo_weights
 from protojax.errors import first_line
 
 
-@dataclasses.dataclass(frozen=True)
 class Config(CompilingConfig):
     weights: str = option('omniglot-60way-1shot', 'Encoder for drawings: bundled, or a file of a run.')
     port: int = option(0, 'Port on 127.0.0.1; 0 picks a free port.', minimum=0)

@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from experiments.page import answers
 from protojax.errors import first_line
@@ -40,10 +41,10 @@ MISSING = 'not found; the address of the page is in the terminal'
 class Lazy:
     """Like a Future, but the function is called when its result is first requested."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[[], Any]):
         self._function, self._lock = functools.cache(function), threading.Lock()
 
-    def result(self):
+    def result(self) -> Any:
         with self._lock:
             return self._function()
 
@@ -58,7 +59,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, models, alphabets, port=0):
+    def __init__(self, models: Mapping[str, Any], alphabets: Any, port: int = 0):
         self.models, self.alphabets = models, alphabets
         self.token = secrets.token_urlsafe(16)
         self.page = HTML.read_bytes()
@@ -67,10 +68,10 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__((HOST, port), Handler)
 
     @property
-    def address(self):
+    def address(self) -> str:
         return f'http://{HOST}:{self.server_port}/{self.token}/'
 
-    def answer(self, action, name, body):
+    def answer(self, action: str, name: str, body: bytes) -> dict:
         """Return the answer to a request, to be sent as JSON."""
         if action == 'alphabets':
             return {'alphabets': list(self.alphabets.result())}

@@ -65,7 +65,7 @@ def of_training(record: dict) -> dict:
     return {**record, 'seed': trained['seed'], 'config': {**trained, 'evaluate_on': record['evaluated_on']}}
 
 
-def command(experiment, record: dict) -> str:
+def command(experiment: configuration.Experiment, record: dict) -> str:
     """Return the command that reproduces a record today, without the flags that its recipe implies."""
     config, (_, tested, _) = record['config'], _length(record)
     model = {name: config[name] for name in ('way', 'shot') if 'shot' in config}

@@ -1,6 +1,5 @@
 """The configuration of a run: options in parts, with defaults from the experiment, the method and the recipe."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -17,14 +16,12 @@ OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sg
 FIRST = ('model', 'encoder', 'recipe', 'init', 'weights')  # options on which other options or defaults depend
 
 
-@dataclasses.dataclass(frozen=True)
 class CompilingConfig(Part):
     """Options"""
 
     compilation_cache: str = option('auto', 'Cache folder of compiled programs; off disables.', identity=False)
 
 
-@dataclasses.dataclass(frozen=True)
 class DataOptions(Part):
     """Data"""
 
@@ -33,7 +30,6 @@ class DataOptions(Part):
     data_dir: str = option('', 'Folder of prepared data. Default: ~/tensorflow_datasets.', identity=False)
 
 
-@dataclasses.dataclass(frozen=True)
 class ZeroShot(Part):
     """Episodes"""
 
@@ -51,7 +47,6 @@ class ZeroShot(Part):
         return sum(self.sizes.values()) - self.way
 
 
-@dataclasses.dataclass(frozen=True)
 class FewShot(ZeroShot):
     """Episodes"""
 
@@ -68,7 +63,6 @@ class FewShot(ZeroShot):
         return {**super().sizes, 'shot': self.shot}
 
 
-@dataclasses.dataclass(frozen=True)
 class Training(Part):
     """Training"""
 
@@ -104,7 +98,6 @@ class Training(Part):
                 raise ConfigError(f'--{name}={getattr(self, name)}: expected {multiple}')
 
 
-@dataclasses.dataclass(frozen=True)
 class Run(CompilingConfig):
     """Run"""
 
@@ -179,15 +172,14 @@ class Experiment(NamedTuple):
         """Make the part with --model, --recipe and --encoder."""
         about = '; '.join(f'{name}: {other.options.__doc__}' for name, other in self.methods.items())
         model = next(name for name, other in self.methods.items() if other is method)
-        options = [('model', str, option(model, f'Method. {about}.', choices=tuple(self.methods)))]
+        options = {'model': option(model, f'Method. {about}.', choices=tuple(self.methods))}
         if self.recipes:
             recipes = ('paper', *self.recipes)
-            options.append(('recipe', str, option('paper', 'Source of values for flags not given.', choices=recipes)))
+            options['recipe'] = option('paper', 'Source of values for flags not given.', choices=recipes)
         if len(kinds) > 1:
-            options.append(('encoder', str, option(kinds[0], 'Encoder. Paper: conv4.', choices=kinds)))
-        return dataclasses.make_dataclass(
-            'Choices', options, bases=(Part,), frozen=True, namespace={'__doc__': 'Method'}
-        )
+            options['encoder'] = option(kinds[0], 'Encoder. Paper: conv4.', choices=kinds)
+        namespace = {'__doc__': 'Method', '__annotations__': dict.fromkeys(options, str), **options}
+        return type('Choices', (Part,), namespace)
 
     def _explain(self, given, name):
         """Explain which methods and encoders have an option that the selected ones lack; '' if none has it."""

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from protojax.encoders import block, cpu
@@ -59,11 +60,11 @@ class Conv4(ImageEncoder):
     kernels: bool = True  # use the CPU kernels if they support the shapes
     settings: ClassVar[tuple[str, ...]] = ('filters', *ImageEncoder.settings)
 
-    def blocks(self):
+    def blocks(self) -> list[nn.Module]:
         kernel_init, scale_init = KERNEL_INITS[self.kernel_init], SCALE_INITS[self.scale_init]
         last_init = lambda *arguments: self.last_scale * scale_init(*arguments)  # noqa: E731
         inits = (scale_init, scale_init, scale_init, last_init)
         return [ConvBlock(self.filters, kernel_init, init, self.kernels) for init in inits]
 
-    def pool(self, x):
+    def pool(self, x: jax.Array) -> jax.Array:
         return x.reshape(x.shape[0], -1)

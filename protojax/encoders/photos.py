@@ -56,7 +56,7 @@ class Block(nn.Module):
         return run(x, expand, depthwise, Layer((1, 1, wide, self.channels), name='project')(), self.stride)
 
 
-def run_block(x, expand, depthwise, project, stride, products=False):
+def _run_block(x, expand, depthwise, project, stride, products=False):
     """Run a block in plain JAX, given the kernels and biases of its layers."""
     y = x if expand is None else _relu6(_convolve(x, *expand))
     convolve = functools.partial(_convolve, stride=stride, groups=y.shape[-1])
@@ -70,16 +70,16 @@ def run_block(x, expand, depthwise, project, stride, products=False):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def run_kernel(x, expand, depthwise, project, stride):
+def _run_kernel(x, expand, depthwise, project, stride):
     """Run a block by the C++ kernel; gradients are computed in plain JAX."""
     return cpu.inverted_block(x, expand, depthwise, project, stride)
 
 
 def _gradient(stride, arguments, gradient):
-    return jax.vjp(functools.partial(run_block, stride=stride, products=True), *arguments)[1](gradient)
+    return jax.vjp(functools.partial(_run_block, stride=stride, products=True), *arguments)[1](gradient)
 
 
-run_kernel.defvjp(lambda *arguments: (run_kernel(*arguments), arguments[:4]), _gradient)
+_run_kernel.defvjp(lambda *arguments: (_run_kernel(*arguments), arguments[:4]), _gradient)
 
 
 class EfficientNetLite(nn.Module):
@@ -103,9 +103,9 @@ class EfficientNetLite(nn.Module):
     def __call__(self, images, *, train=False, axis_name=None):
         x = ((images.astype(jnp.float32) - 127) / 128).astype(self.dtype)
         stem = Layer((3, 3, 3, STEM), name='stem')()
-        run, expand = functools.partial(run_block, products=self.products), None
+        run, expand = functools.partial(_run_block, products=self.products), None
         if self.kernels and cpu.supports_blocks(x, [block[-1] for block in layers(self.width, self.depth)]):
-            run, expand = run_kernel, (stem[0].reshape(1, 1, -1, STEM), stem[1])
+            run, expand = _run_kernel, (stem[0].reshape(1, 1, -1, STEM), stem[1])
             x = _patches(x)  # the first convolution becomes the expansion of the first block
         else:
             x = _relu6(_convolve(x, *stem, stride=2))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from protojax.encoders.block import EPSILON, MOMENTUM, max_pool
@@ -44,8 +45,8 @@ class ResNet12(ImageEncoder):
     widths: Sequence[int] = (64, 128, 256, 512)
     settings: ClassVar[tuple[str, ...]] = ('widths', *ImageEncoder.settings)
 
-    def blocks(self):
+    def blocks(self) -> list[nn.Module]:
         return [ResidualBlock(filters, self.dtype) for filters in self.widths]
 
-    def pool(self, x):
+    def pool(self, x: jax.Array) -> jax.Array:
         return x.mean((1, 2))

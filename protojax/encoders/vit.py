@@ -65,7 +65,7 @@ class Block(nn.Module):
         y = y * nn.sigmoid(1.702 * y) if self.quick_gelu else y * (1 + jax.scipy.special.erf(y * 0.5**0.5)) * 0.5
         return x + self.scaled('scale2', dense(x.shape[-1], name='reduce')(y))
 
-    def scaled(self, name, y):
+    def scaled(self, name: str, y: jax.Array) -> jax.Array:
         if not self.layer_scale:
             return y
         return y * self.param(name, nn.initializers.ones, (y.shape[-1],)).astype(self.dtype).reshape(1, 1, -1)
@@ -119,7 +119,7 @@ class VisionTransformer(nn.Module):
         x = x.astype(jnp.promote_types(self.dtype, jnp.float32))
         return self.scale * (unit_length(x) if self.unit_length else x)
 
-    def tokens(self, images):
+    def tokens(self, images: jax.Array) -> jax.Array:
         """Concatenate class token, registers and embedded patches: [N, H, W, 3] -> [N, T, D]."""
         if images.shape[1] % self.patch or images.shape[2] % self.patch:
             raise ValueError(f'expected images divisible into patches of {self.patch} pixels, got {images.shape[1:3]}')
@@ -134,7 +134,7 @@ class VisionTransformer(nn.Module):
         first = jnp.broadcast_to(first.astype(self.dtype), (x.shape[0], *first.shape))
         return jnp.concatenate([first, x.reshape(x.shape[0], -1, self.width)], 1)
 
-    def resized(self, positions, size):
+    def resized(self, positions: jax.Array, size: Sequence[int]) -> jax.Array:
         """Interpolate the positions to another grid, bicubically: [grid * grid, D] -> [h, w, D]."""
         rows, columns = (bicubic(self.grid, new, self.antialias) for new in size)
         positions = positions.reshape(self.grid, self.grid, -1)

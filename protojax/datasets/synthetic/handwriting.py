@@ -27,7 +27,9 @@ SHARP = ('line', 'angle', 'zigzag')  # kinds whose corners are not rounded
 HEADINGS = (4, 1, 5, 1, 1, 0.5, 1, 1)  # prior weights of right, down and right, down, ...: most scripts go right, down
 
 
-def handwriting(seed: int = 0, *, alphabets: tuple[int, int, int] = (30, 5, 10), characters=20, drawings=20) -> Splits:
+def handwriting(
+    seed: int = 0, *, alphabets: tuple[int, int, int] = (30, 5, 10), characters: int = 20, drawings: int = 20
+) -> Splits:
     """Generate alphabets for training, validation and test: uint8 [classes, drawings, 28, 28, 1], foreground = 255."""
     splits, first = [], 0
     for count in alphabets:
