@@ -106,7 +106,7 @@ def _in_folder(source: pathlib.Path) -> dict[str, Classes]:
         raise DataError(f'{source.joinpath(*found.empty[:1])} does not contain images; remove it or add some')
     tops = {name.split('/')[0] for name in found.classes if name}
     divided = {'train', 'test'} <= tops <= set(SPLIT_NAMES)
-    splits = {}
+    splits: dict[str, Classes] = {}
     for path, name in zip(found.paths, found.classes, strict=True):
         top, _, rest = name.partition('/')
         split, name = (SPLIT_NAMES[top], rest) if divided and top else ('', name)
@@ -147,7 +147,8 @@ def _listed(path: pathlib.Path, classes: Classes) -> dict[str, Classes]:
     """Split classes by the names in a file."""
     if not path.is_file():
         raise DataError(f'`split={path}` is neither three fractions nor a file')
-    splits, left, split = {}, dict(classes), ''
+    splits: dict[str, Classes] = {}
+    left, split = dict(classes), ''
     for line in readers.lines(path):
         if line[0] + line[-1] == '[]' and line[1:-1] in SPLIT_NAMES:
             split = SPLIT_NAMES[line[1:-1]]

@@ -83,7 +83,7 @@ def listed(folder: pathlib.Path) -> Found:
 
 def classes_of_list(path: pathlib.Path, present: set[pathlib.Path]) -> Classes:
     """Read a list of filename,label; only images among `present` are opened."""
-    paths = {}
+    paths: dict[str, list[pathlib.Path]] = {}
     with readers.attempt(path, 'is not a list of filename,label'):
         for row in csv.DictReader(readers.lines(path), strict=True):
             candidates = [path.parent / 'images' / row['filename'], path.parent / row['filename']]

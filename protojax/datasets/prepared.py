@@ -69,9 +69,9 @@ def load(
     except Missing as error:
         if data == 'real':
             raise
-        found = synthetic()
-        logging.warning('%s; continuing with %s', error, found.title)
-        return found
+        fallback = synthetic()
+        logging.warning('%s; continuing with %s', error, fallback.title)
+        return fallback
 
 
 def _real(plan: Plan, paths: Paths, data_dir: str | os.PathLike | None, splits: Sequence[str]) -> dict[str, Dataset]:

@@ -178,4 +178,4 @@ class _TorchFile:
         storage, total = self.numbers(code, self.integer('i8')), math.prod(sizes.tolist())
         if min((*sizes, *strides, offset)) < 0 or total > len(storage):
             raise ValueError(f'{total} elements do not fit a storage of {len(storage)}')
-        return storage[offset + np.tensordot(strides, np.indices(sizes), 1)]  # IndexError beyond the end
+        return storage[offset + np.tensordot(strides, np.indices(sizes.tolist()), 1)]  # IndexError beyond the end
