@@ -37,7 +37,7 @@ def model() -> answers.Model:
 @functools.cache
 def server() -> Server:
     """Start the server in a thread."""
-    started = Server({'drawings': done(model())}, {'runes': {'ur': [DRAWING]}})
+    started = Server({'drawings': done(model())}, done({'runes': {'ur': [DRAWING]}}))
     started.token = TOKEN
     threading.Thread(target=started.serve_forever, args=(0.05,), daemon=True).start()
     return started
