@@ -25,12 +25,9 @@ import numpy as np
 from experiments.drawing.style import save_drawing
 from experiments.own_images import answers, confusion, estimate, html, loading
 from experiments.own_images.loading import Embedded
-from experiments.running.cli import launch_command
+from experiments.running import cli, progress
 from experiments.running.config import CompilingConfig, ConfigError, option
-from experiments.running.progress import phase
-from protojax.files import write_whole
-from protojax.pretrained import Pretrained
-from protojax.prototype_classifier import PrototypeClassifier
+from protojax import Pretrained, PrototypeClassifier, files
 
 PRINTED = 30  # answers printed to the terminal; the files contain all
 
@@ -38,9 +35,7 @@ PRINTED = 30  # answers printed to the terminal; the files contain all
 class Config(CompilingConfig):
     support: str = option('', 'Folder with one subfolder of examples per class.')
     query: str = option('', 'Image or folder to classify; more may follow, separated by spaces.')
-    weights: str = option(
-        '', 'Encoder: "photos", "omniglot-..." or weights.safetensors of a run. Default: chosen by the examples.'
-    )
+    weights: str = option('', 'Encoder: "photos", bundled weights or a file. Default: chosen by the examples.')
     output: str = option('classified', 'Folder for the predictions.')
     estimate: int = option(0, 'Estimate accuracy and rejection with N examples per class; 0 disables.', minimum=0)
     page: bool = option(False, 'Write page.html, which shows each query beside the nearest examples.')
@@ -95,7 +90,7 @@ def _fit(config: Config) -> tuple[Pretrained, PrototypeClassifier, Embedded | No
     """Load the encoder; fit the classes of --support and add them to --classifier."""
     minimum = 1 if config.classifier else 2
     found = loading.find_classes(config.support, 'support', minimum) if config.support else None
-    with phase('loading the encoder'):
+    with progress.phase('loading the encoder'):
         if found and not (config.weights or config.classifier):
             name = loading.choose_weights(found.paths, len(found.paths) / len(set(found.classes)))
         else:
@@ -126,14 +121,14 @@ def _report(config, classifier, support, embedded, found):
         save_drawing(confusion.figure(counts, classifier.names, diagonal), output / 'confusion.png')
     columns = {'columns': shutil.get_terminal_size().columns - 1} if sys.stdout.isatty() else {}
     print('\n'.join([*answers.as_lines(found, PRINTED, **columns), *lines]), flush=True)
-    write_whole(output / 'predictions.csv', answers.as_csv(found))
+    files.write_whole(output / 'predictions.csv', answers.as_csv(found))
     facts = {'classes': classifier.names, 'temperature': float(classifier.temperature)}
     facts |= {'threshold': _threshold(classifier), 'summary': summary}
     facts |= {'skipped': [*(support.skipped if support else ()), *embedded.skipped], 'answers': found}
-    write_whole(output / 'predictions.json', json.dumps(facts, indent=1) + '\n')
+    files.write_whole(output / 'predictions.json', json.dumps(facts, indent=1) + '\n')
     if config.page:
-        with phase('writing page.html'):
-            write_whole(output / 'page.html', html.report(lines, found, embedded, support))
+        with progress.phase('writing page.html'):
+            files.write_whole(output / 'page.html', html.report(lines, found, embedded, support))
     print(f'written to {output}')
 
 
@@ -156,4 +151,4 @@ def _describe(config, classifier):
 
 
 if __name__ == '__main__':
-    launch_command(Config(), run, arguments=True)
+    cli.launch_command(Config(), run, arguments=True)

@@ -17,14 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments.own_images import loading
-from experiments.running.cli import launch_command
+from experiments.running import cli, progress
 from experiments.running.config import CompilingConfig, ConfigError, option
-from experiments.running.progress import phase
-from protojax import export
-from protojax.files import write_whole
+from protojax import Pretrained, PrototypeClassifier, export, files
 from protojax.images import image_form
-from protojax.pretrained import Pretrained
-from protojax.prototype_classifier import PrototypeClassifier
 
 FORMATS = {'onnx': (export.to_onnx, export.run_onnx), 'stablehlo': (export.to_stablehlo, export.run_stablehlo)}
 TOLERANCE = 1e-4  # maximum difference from JAX, relative to the largest output
@@ -46,14 +42,14 @@ def run(config: Config) -> Path:
     weights = loading.load_weights(config.weights or loading.name_encoder(config.classifier))
     classifier = loading.load_classifier(config.classifier, weights) if config.classifier else None
     convert, execute = FORMATS[config.format]
-    with phase(f'exporting to {config.format}'):
+    with progress.phase(f'exporting to {config.format}'):
         data = convert(weights, classifier)
-    with phase('comparing with JAX'):
+    with progress.phase('comparing with JAX'):
         difference = compare(execute, data, weights, classifier)
     path = Path(config.output or f'model.{config.format}').expanduser()
-    write_whole(path, data)
+    files.write_whole(path, data)
     about = export.describe(weights, classifier)
-    write_whole(path.with_name(f'{path.name}.json'), json.dumps(about, indent=1) + '\n')
+    files.write_whole(path.with_name(f'{path.name}.json'), json.dumps(about, indent=1) + '\n')
     print(f'{path}: {len(data) / 1e6:.2f} MB, differs from JAX by at most {difference:.1e} of the largest output')
     return path
 
@@ -76,4 +72,4 @@ def compare(execute: Callable, data: bytes, weights: Pretrained, classifier: Pro
 
 
 if __name__ == '__main__':
-    launch_command(Config(), run)
+    cli.launch_command(Config(), run)

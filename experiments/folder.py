@@ -32,9 +32,7 @@ class Options(DataOptions):
     """Images"""
 
     source: str = option('', 'Folder with one subfolder of images per class, or tfds:NAME.', identity=False)
-    split: str = option(
-        folder.SPLIT, 'Fractions of the classes for train, validation and test; or a file with [train], [val], [test].'
-    )
+    split: str = option(folder.SPLIT, 'Fractions of train, validation and test classes, or a file that lists them.')
     image_key: str = option('', 'Image feature of a TFDS set, if it has several.')
     label_key: str = option('', 'Class label of a TFDS set, if it has several.')
     kind: str = option('auto', 'Kind of the images.', choices=folder.KINDS)

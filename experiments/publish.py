@@ -12,9 +12,8 @@ from pathlib import Path
 from experiments.benchmark.report import speed_table
 from experiments.drawing.charts import CHARTS
 from experiments.paper import comparison, pages, records
-from experiments.running.cli import launch_command
+from experiments.running import cli, progress
 from experiments.running.config import ConfigError, Part, option
-from experiments.running.progress import phase
 from experiments.tables import EXPERIMENTS
 from protojax.files import write_whole
 
@@ -54,7 +53,7 @@ def run(config: PublishConfig) -> None:
         raise ConfigError(f'{ROOT} is not a checkout of protojax; run publish in one')
     for workdir in config.add:
         add(workdir)
-    with phase('writing tables and charts'):
+    with progress.phase('writing tables and charts'):
         for path, text in written().items():
             write_whole(path, text)
         for name in CHARTS:
@@ -63,4 +62,4 @@ def run(config: PublishConfig) -> None:
 
 
 if __name__ == '__main__':
-    launch_command(PublishConfig(), run)
+    cli.launch_command(PublishConfig(), run)

@@ -14,8 +14,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from protojax import hosted
-from protojax.classifiers import accuracies
+from protojax import classifiers, hosted
 from protojax.devices import AXIS, parallelize, place, shard
 from protojax.episodes import Dataset, Episode, sample_episode
 
@@ -151,7 +150,7 @@ def confidence(values: np.ndarray) -> float:
 
 
 def _losses_and_accuracies(logits, labels):
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels), accuracies(logits, labels)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels), classifiers.accuracies(logits, labels)
 
 
 def _collect(parts: Iterable, number: int, progress: Progress) -> list:

@@ -10,8 +10,7 @@ from typing import Self
 import numpy as np
 from absl import logging
 
-from protojax import pretrained, prototype_classifier
-from protojax.errors import DataError
+from protojax import errors, pretrained, prototype_classifier
 from protojax.images import Paths, load_images
 from protojax.prototype_classifier import Prediction, PrototypeClassifier
 
@@ -43,7 +42,7 @@ class FewShotClassifier:
             logging.warning('ignored: %s', line)
         inside = images.labels >= 0
         if not inside.any():
-            raise DataError(f'{folder} has no readable image in a subfolder; create one subfolder per class')
+            raise errors.DataError(f'{folder} has no readable image in a subfolder; create one subfolder per class')
         embeddings, labels = self.weights.embed(images.items[inside]), images.labels[inside]
         new = PrototypeClassifier.fit(embeddings, labels, images.names)
         self.classifier = self.classifier.merge(new) if self.classifier else new.calibrate(embeddings, labels)
@@ -66,7 +65,7 @@ class FewShotClassifier:
         """
         images = load_images(paths, like=self.weights)
         if images.skipped:
-            raise DataError(images.skipped[0])
+            raise errors.DataError(images.skipped[0])
         return self._fitted().predict(self.weights.embed(images.items))
 
     def save(self, path: str | os.PathLike) -> None:

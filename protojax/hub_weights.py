@@ -11,10 +11,9 @@ from typing import Any
 
 import safetensors
 
-from protojax import encoders
+from protojax import encoders, files
 from protojax.encoders import vit
 from protojax.errors import WeightsError, first_line
-from protojax.files import KEY, open_file, read_whole
 
 DINOV2 = ('small', 'base', 'large')
 REPOSITORIES = {
@@ -44,12 +43,12 @@ def recognizes(name: str | os.PathLike) -> bool:
         return True
     try:
         path = pathlib.Path(name).expanduser()
-        open_file(path).close()
+        files.open_file(path).close()
         with safetensors.safe_open(path, 'np') as file:
             metadata = file.metadata() or {}
     except Exception:  # missing or corrupted, which `load_pretrained` reports
         return False
-    return KEY not in metadata and (metadata.get('format') == 'pt' or path.with_name(FILES[0]).is_file())
+    return files.KEY not in metadata and (metadata.get('format') == 'pt' or path.with_name(FILES[0]).is_file())
 
 
 def load(name: str | os.PathLike) -> tuple[vit.VisionTransformer, Any, dict]:
@@ -60,7 +59,7 @@ def load(name: str | os.PathLike) -> tuple[vit.VisionTransformer, Any, dict]:
     """
     path = pathlib.Path(_download(str(name)) if str(name) in REPOSITORIES else name).expanduser()
     try:
-        config = json.loads(read_whole(path.with_name(FILES[0])))
+        config = json.loads(files.read_whole(path.with_name(FILES[0])))
         encoder = _encoder(config)
         encoders.check_settings(encoder)
         with safetensors.safe_open(path, 'np') as file:

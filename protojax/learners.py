@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from protojax import augmentation, devices, encoders
+from protojax import augmentation, devices, encoders, episodes
 from protojax.classifiers import Logits, accuracies, by_distance, prototypical
 from protojax.distances import Distance, Parametric, pairwise, squared_euclidean
-from protojax.episodes import sample_episode
 
 
 class Learner(NamedTuple):
@@ -69,7 +68,7 @@ def few_shot_learner(
         return {'encoder': params, 'classifier': learned}, batch_stats
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
-        episode = sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
+        episode = episodes.sample_episode(key, dataset, way=way, shot=shot, query=query, unlabeled=unlabeled)
         # Support and query share the batch statistics, so they are embedded in one pass.
         parts = [episode.support, episode.query, *([episode.unlabeled] if unlabeled else [])]
         labels = jnp.concatenate([jnp.repeat(jnp.arange(way), n) for n in (shot, query, unlabeled)])

@@ -23,8 +23,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import ArrayLike
 
-from protojax import encoders, files, hub_weights, photo_weights
-from protojax.devices import cpu_compiler_options
+from protojax import devices, encoders, files, hub_weights, photo_weights
 from protojax.errors import WeightsError, first_line
 
 FORMAT = 'protojax weights 2'
@@ -40,7 +39,7 @@ ENCODERS = {name: value for module in MODULES for name, value in vars(module).it
 @functools.cache
 def _embed(encoder, tuned):
     """Program that embeds a batch: params, batch_stats, items -> [N, D]; `tuned` for CPUs."""
-    options = cpu_compiler_options() if tuned else None
+    options = devices.cpu_compiler_options() if tuned else None
     return jax.jit(lambda *arguments: encoders.encode(encoder, *arguments)[0], compiler_options=options)
 
 

@@ -20,10 +20,9 @@ import scipy.special
 from jax import Array
 from jax.typing import ArrayLike
 
-from protojax.classifiers import linear_classifier
+from protojax import classifiers, files
 from protojax.distances import pairwise, squared_euclidean
 from protojax.errors import WeightsError, first_line
-from protojax.files import read_arrays, write_arrays
 
 FORMAT = 'protojax classes 1'
 GRID = 2.0**24  # embeddings are rounded to multiples of 1 / GRID
@@ -146,14 +145,14 @@ class PrototypeClassifier:
 
     def as_linear(self) -> tuple[Array, Array]:
         """Return weights and biases of the equivalent linear model (eq. 8), softmax(w . z + b): [way, D], [way]."""
-        weights, biases = linear_classifier(jnp.asarray(self.prototypes))
+        weights, biases = classifiers.linear_classifier(jnp.asarray(self.prototypes))
         return weights / self.temperature, biases / self.temperature
 
     def save(self, path: str | os.PathLike, *, encoder: str = '') -> None:
         """Write a safetensors file. `encoder` identifies the embedding, usually `description['digest']` of weights."""
         arrays = {'sums': self.sums, 'counts': self.counts}
         arrays |= {name: np.float32(getattr(self, name)).reshape(1) for name in ('temperature', 'threshold')}
-        write_arrays(path, arrays, {'format': FORMAT, 'names': list(self.names), 'encoder': encoder})
+        files.write_arrays(path, arrays, {'format': FORMAT, 'names': list(self.names), 'encoder': encoder})
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, encoder: str = '') -> Self:
@@ -195,7 +194,7 @@ class PrototypeClassifier:
 def read(path: str | os.PathLike) -> tuple[Any, str]:
     """Read a saved classifier and the `encoder` that it was saved with."""
     try:
-        arrays, description = read_arrays(path)
+        arrays, description = files.read_arrays(path)
         if description['format'] != FORMAT:
             raise ValueError(f'expected format {FORMAT!r}')
         numbers = (np.float32(arrays[name].item()) for name in ('temperature', 'threshold'))

@@ -3,13 +3,11 @@
     python -m experiments.benchmark
 
 prints Markdown tables and writes all results to a JSON file. It takes about twenty minutes on an otherwise idle
-machine, or three with --quick. The published results come from runs of single sections,
+machine. The published results come from runs of single sections,
 
-    python -m experiments.benchmark --sections=omniglot --rounds=3 --baseline=PATH \\
-        --output=experiments/results/benchmark.json
+    python -m experiments.benchmark --sections=omniglot --rounds=3 --output=experiments/results/benchmark.json
 
-where --baseline=PATH adds another copy of protojax, e.g. a git worktree of an earlier version. PyTorch is included if
-it is installed (pip install 'protojax[benchmark]').
+PyTorch is included if it is installed (pip install 'protojax[benchmark]').
 
 The columns: best round, median round, and spread, the fraction by which the slowest round is behind the best.
 Operations are counted as direct convolutions for all implementations and compared with a large float32 matrix product,
@@ -26,29 +24,22 @@ from experiments.running.cli import launch_command
 from experiments.running.config import ConfigError, Part, option
 from protojax.files import write_whole
 
-QUICK = ('omniglot', 'evaluation')
-
 
 class BenchmarkConfig(Part):
-    quick: bool = option(False, f'Only {" and ".join(QUICK)}, two rounds.')
     sections: str = option(','.join(plan.sections()), 'Comma-separated sections to measure.')
     rounds: int = option(7, 'Number of rounds; in each, every implementation runs once.', minimum=1)
     output: str = option('benchmark.json', 'File for all results; sections that it already contains are kept.')
-    baseline: str = option('', 'Root of another copy of protojax to measure as well.')
 
 
 def run(config: BenchmarkConfig) -> None:
     """Measure the sections that a config names."""
-    if config.baseline and not Path(config.baseline, 'experiments/benchmark').is_dir():
-        raise ConfigError(f'--baseline={config.baseline} is not the root of a copy of protojax')
-    known, output = plan.sections(config.baseline), Path(config.output)
-    names, rounds = (QUICK, 2) if config.quick else (config.sections.split(','), config.rounds)
+    known, output = plan.sections(), Path(config.output)
+    names = config.sections.split(',')
     if unknown := [name for name in names if name not in known]:
         raise ConfigError(f'unknown section {unknown[0]!r}; choose --sections from {",".join(known)}')
     output.touch()  # fail fast
     chosen, yardstick = [known[name] for name in names], plan.matmul(plan.MATMUL_SIZE)
-    code = report.code(config.baseline)
-    measure_sections(chosen, yardstick, output, rounds=rounds, seconds=plan.SECONDS, code=code)
+    measure_sections(chosen, yardstick, output, rounds=config.rounds, seconds=plan.SECONDS, code=report.code())
 
 
 def measure_sections(

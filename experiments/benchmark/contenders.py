@@ -5,7 +5,7 @@ Training and evaluation are the same as in the experiments; only the loop around
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 
@@ -48,28 +48,11 @@ def training(workload: Workload, *, kernels: bool, dtype: str = 'float32', place
 
 def evaluation(workload: Workload, *, kernels: bool, dtype: str = 'float32') -> Run:
     """Step: embed every image once, then run all episodes on the embeddings."""
-    embed, score = _stages(workload, kernels, dtype)
-    return repeated(lambda: score(embed()).accuracy)
-
-
-def embedding(workload: Workload, *, kernels: bool) -> Run:
-    """Step: embed every image."""
-    return repeated(_stages(workload, kernels)[0])
-
-
-def episodes(workload: Workload, *, kernels: bool) -> Run:
-    """Step: run all episodes on embeddings."""
-    embed, score = _stages(workload, kernels)
-    return repeated(partial(score, embed()))
-
-
-def _stages(workload: Workload, kernels: bool, dtype: str = 'float32') -> tuple[Callable, Callable]:
-    """Return the two stages of evaluation: () -> Dataset of embeddings -> Score."""
     task, devices = learner(workload, kernels, dtype), jax.local_devices()
     variables = place(task.init(jax.random.key(0)), devices)
     embed = partial(embedder(task.embed, devices), *variables, place(dataset(workload), devices))
     score = episode_scorer(task.classify, devices, **workload.sizes, episodes=workload.episodes)
-    return embed, lambda embedded: score(*variables, embedded, jax.random.key(2))
+    return repeated(lambda: score(*variables, embed(), jax.random.key(2)).accuracy)
 
 
 def encoding(workload: Photos) -> Run:

@@ -67,14 +67,8 @@ def _build(contender: Contender) -> None:
     """Build the function that this process measures."""
     global _run
     os.environ['JAX_PLATFORMS'] = 'cpu'
-    if contender.checkout:
-        for name in [name for name in sys.modules if name.split('.')[0] in ('experiments', 'protojax')]:
-            if name != __name__:  # this module serves the parent
-                del sys.modules[name]
-        sys.path.insert(0, contender.checkout)
-    module, name = importlib.import_module(contender.module, __package__), contender.function
-    function = getattr(module, name, None) or getattr(module, f'{name}_contender')  # its name in some versions
-    _run = function(contender.workload, **contender.options)
+    module = importlib.import_module(contender.module, __package__)
+    _run = getattr(module, contender.function)(contender.workload, **contender.options)
 
 
 def _time(steps: int) -> tuple[float, int | None]:

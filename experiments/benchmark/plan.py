@@ -70,7 +70,6 @@ class Photos(NamedTuple):
     encoder: str  # class in protojax
     timm: str  # name in timm
     options: Mapping  # in timm
-    flops: float  # operations per image
     batch: int = 1
 
     @property
@@ -80,8 +79,8 @@ class Photos(NamedTuple):
 
 
 ENCODERS = {  # vit has the size of dinov2-small
-    'photos': Photos('EfficientNetLite', 'tf_efficientnet_lite0', {}, 0.77e9),
-    'vit': Photos('VisionTransformer', 'vit_small_patch14_dinov2', {'img_size': 224}, 12.2e9),
+    'photos': Photos('EfficientNetLite', 'tf_efficientnet_lite0', {}),
+    'vit': Photos('VisionTransformer', 'vit_small_patch14_dinov2', {'img_size': 224}),
 }
 OMNIGLOT = Workload(way=60, shot=1, query=5, image=(28, 28, 1), classes=4112, items=20)
 # A tenth of miniImageNet's images: the time of a step does not depend on it, and each process has a separate copy.
@@ -116,17 +115,14 @@ class Contender(NamedTuple):
     options: Mapping = {}
     environment: Mapping = {}  # variables set at the start of the process
     scale: float = 1  # steps per reported unit
-    checkout: str = ''  # root of another copy of protojax, whose function is called
 
     @property
     def flops(self) -> int:
-        """Operations of a step, 0 if it does not embed images."""
+        """Operations of a step, 0 if they are not counted."""
         if isinstance(self.workload, int):
             return 2 * self.workload**3
-        if self.function == 'episodes':
-            return 0
         if isinstance(self.workload, Photos):
-            return self.workload.batch * self.workload.flops
+            return 0
         if self.function == 'training':
             return self.workload.training_flops
         images = self.workload.images if self.scale > 1 else self.workload.total
@@ -143,23 +139,18 @@ class Section(NamedTuple):
     fits_memory: bool = True  # whether all processes fit into memory at once
 
 
-def sections(baseline: str = '') -> dict[str, Section]:
-    """Return all sections by name; `baseline`: root of another copy of protojax to compare with."""
+def sections() -> dict[str, Section]:
+    """Return all sections by name."""
     found = [
         _training('omniglot', 'Omniglot', OMNIGLOT),
         _training('miniimagenet', 'miniImageNet', MINIIMAGENET)._replace(fits_memory=False),
         evaluation(EVALUATION),
         _placement(MINIIMAGENET),
-        _episodes(EVALUATION._replace(episodes=10_000)),
         _growth('way', 'way', [OMNIGLOT._replace(way=way) for way in (5, 20, 60)]),
         _growth('size', 'image size', [OMNIGLOT._replace(image=(size, size, 1)) for size in (28, 56, 84)]),
         _growth('classes', 'number of classes', [OMNIGLOT._replace(classes=n) for n in (500, 5000, 50_000)]),
         *(_encoding(name, batch) for name in ENCODERS for batch in (1, 16, 64)),
     ]
-    if baseline:
-        for section in found:
-            ours = section.contenders[0]
-            section.contenders.append(ours._replace(name=f'{ours.name}, baseline', checkout=baseline))
     return {section.name: section for section in found}
 
 
@@ -227,15 +218,6 @@ def _placement(workload: Workload) -> Section:
         _ours('data on the host, a file of 20 GB', 'training', large, placement='file'),
     ]
     return Section('placement', f'protojax: location of the data, {workload}', 'step', contenders)
-
-
-def _episodes(workload: Workload) -> Section:
-    """Compare the embedding of all images with episodes on the embeddings."""
-    contenders = [_ours(f'embedding {workload.total:,} images', 'embedding', workload)]
-    for way, shot in ((5, 1), (5, 5), (20, 1), (20, 5)):
-        name = f'{workload.episodes:,} episodes, {way}-way {shot}-shot'
-        contenders.append(_ours(name, 'episodes', workload._replace(way=way, shot=shot)))
-    return Section('episodes', 'protojax: embedding, and episodes on the embeddings', 'row', contenders)
 
 
 def _growth(name: str, growing: str, workloads: list[Workload]) -> Section:

@@ -88,12 +88,10 @@ def machine() -> dict:
     return {'processor': processor(), 'load_before': os.getloadavg()[0], 'versions': versions}
 
 
-def code(baseline: str = '') -> dict:
-    """Return the command, without paths, and the commits that it measures."""
-    given = [argument for argument in sys.argv[1:] if not argument.startswith(('--output', '--baseline'))]
-    given += ['--baseline=PATH'] if baseline else []
-    commits = {'commit': commit(), 'baseline': commit(baseline) if baseline else None}
-    return {'command': ' '.join(['python -m experiments.benchmark', *given]), **commits}
+def code() -> dict:
+    """Return the command, without the output file, and the commit that it measures."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith('--output')]
+    return {'command': ' '.join(['python -m experiments.benchmark', *given]), 'commit': commit()}
 
 
 def earlier(output: Path, machine: dict) -> list[dict]:

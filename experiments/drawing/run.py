@@ -10,15 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.drawing.charts import learning_curves
-from experiments.drawing.style import RED, encoded_drawing, new_drawing, short_label, styled
+from experiments.drawing import charts, style
 from experiments.own_images.confusion import confused_pairs
-from experiments.running import metrics
-from experiments.running.progress import print_above
+from experiments.running import metrics, progress
 from experiments.running.workdir import Workdir
-from protojax import Dataset, Episode, Learner, sample_episode
-from protojax.errors import first_line
-from protojax.files import write_whole
+from protojax import Dataset, Episode, Learner, errors, files, sample_episode
 
 SUPPORT_SHOWN, QUERIES_SHOWN = 5, 15  # maximum per class
 CLASSES_SHOWN = 20
@@ -45,13 +41,13 @@ def draw(workdir: Workdir, *evaluated) -> list[str]:
     try:
         board = metrics.Board(workdir.path / 'tensorboard' / 'pictures', 0)
         for name, figure in figures(workdir, *evaluated):
-            png = encoded_drawing(figure)
-            write_whole(workdir.path / f'{name}.png', png)
+            png = style.encoded_drawing(figure)
+            files.write_whole(workdir.path / f'{name}.png', png)
             board.write_image(0, name, png)
             written.append(f'{name}.png')
         board.close()
     except Exception as error:  # the results are already written, so no error of a plot matters
-        print_above(f'warning: not all plots could be drawn ({first_line(error)})')
+        progress.print_above(f'warning: not all plots could be drawn ({errors.first_line(error)})')
     return written
 
 
@@ -132,10 +128,10 @@ def curves(lines: list[dict], title: str) -> Figure:
             best = min(reports, key=lambda line: line['loss'])  # the state that a search keeps
             found[f'{name} (lowest loss at {best["episode"]:,})'] = found.pop(name)
     points = lambda reports: [(line['episode'], 100 * line['accuracy'], line['loss']) for line in reports]  # noqa: E731
-    return learning_curves({name: points(reports) for name, reports in found.items()}, title)
+    return charts.learning_curves({name: points(reports) for name, reports in found.items()}, title)
 
 
-@styled
+@style.styled
 def episode(support: np.ndarray, support_labels: np.ndarray, queries: Queries, title: str) -> Figure:
     """Draw a test episode, one row per class: its support, then its queries with the letters of predicted classes.
 
@@ -151,29 +147,29 @@ def episode(support: np.ndarray, support_labels: np.ndarray, queries: Queries, t
     supports = [np.flatnonzero(support_labels == label)[:SUPPORT_SHOWN] for label in rows]
     asked = [np.flatnonzero(queries.labels == label)[:QUERIES_SHOWN] for label in rows]
     start = max(map(len, supports)) + 0.6  # left edge of the queries
-    heading = f'{short_label(title, 80)}\n{_accuracy(queries):.1f} % of {len(queries.labels)} queries correct'
+    heading = f'{style.short_label(title, 80)}\n{_accuracy(queries):.1f} % of {len(queries.labels)} queries correct'
     figure, axes = _mosaic(heading, left=5.7, right=start + max(map(len, asked)), rows=len(rows))
     axes.text(0, -0.15, 'support', va='bottom')
     axes.text(start, -0.15, 'queries and their predicted classes', va='bottom')
     for row in rows:
-        top, name = ROW * row, short_label(queries.names[row], 30)
+        top, name = ROW * row, style.short_label(queries.names[row], 30)
         axes.text(-0.3, top + 0.45, f'{name}  {_letter(row)}', ha='right', va='center')
         for column, number in enumerate(supports[row]):
             _thumbnail(axes, support[number], column, top)
         for column, number in enumerate(asked[row]):
             letter, wrong = _letter(queries.predicted[number]), queries.predicted[number] != row
-            look = {'color': RED, 'weight': 'bold'} if wrong else {'color': '0.35'}
+            look = {'color': style.RED, 'weight': 'bold'} if wrong else {'color': '0.35'}
             _thumbnail(axes, queries.images[number], start + column, top, wrong=wrong)
             text = f'✗ {letter}' if wrong else letter
             axes.text(start + column + 0.45, top + 0.97, text, ha='center', va='top', **look)
     return figure
 
 
-@styled
+@style.styled
 def mistakes(queries: Queries, title: str) -> Figure:
     """Draw the most confused pairs of classes: their names and, if the items are images, examples of both."""
     counts = f'{len(queries.labels):,} queries of {len(queries.names):,} classes, {_accuracy(queries):.1f} % correct'
-    heading = f'{short_label(title, 60)}: most confused classes\n{counts}'
+    heading = f'{style.short_label(title, 60)}: most confused classes\n{counts}'
     pairs = confused_pairs(queries)[:PAIRS_SHOWN]
     start, height = EXAMPLES_SHOWN + 1.4, 0.9 if queries.images is not None else 0.0  # left edge of the predicted class
     figure, axes = _mosaic(heading, left=1.6, right=start + EXAMPLES_SHOWN + 0.3, rows=max(len(pairs), 1))
@@ -189,7 +185,7 @@ def mistakes(queries: Queries, title: str) -> Figure:
         for left, numbers, name in ((0, wrong, label), (start, others, predicted)):
             for column, number in enumerate(numbers[:EXAMPLES_SHOWN] if height else ()):
                 _thumbnail(axes, queries.images[number], left + column, top, wrong=left == 0)
-            axes.text(left, top + height + 0.07, short_label(queries.names[name], 36), va='top', color='0.35')
+            axes.text(left, top + height + 0.07, style.short_label(queries.names[name], 36), va='top', color='0.35')
     return figure
 
 
@@ -200,7 +196,7 @@ def _accuracy(queries: Queries) -> float:
 def _mosaic(heading: str, *, left: float, right: float, rows: int) -> tuple[Figure, Axes]:
     """Return a figure for rows of images with space on the left, and axes whose unit is the width of an image."""
     top = 1.8
-    figure = new_drawing(UNIT * (ROW * rows + top), width=UNIT * (left + right), layout='none')
+    figure = style.new_drawing(UNIT * (ROW * rows + top), width=UNIT * (left + right), layout='none')
     figure.set_dpi(150)  # enough for small images
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-left, right), ylim=(ROW * rows, -top))
@@ -213,7 +209,7 @@ def _thumbnail(axes: Axes, image: np.ndarray, left: float, top: float, *, wrong:
     """Draw a uint8 image [H, W, C] in a frame, which is thick for misclassified queries."""
     shown = {'interpolation': 'antialiased', 'extent': (left, left + 0.9, top + 0.9, top), 'aspect': 'auto'}
     axes.imshow(image, cmap='Greys', vmin=0, vmax=255, **shown)  # of greyscale images, the foreground is 255
-    frame = {'edgecolor': RED, 'linewidth': 2.0} if wrong else {'edgecolor': '0.6', 'linewidth': 0.5}
+    frame = {'edgecolor': style.RED, 'linewidth': 2.0} if wrong else {'edgecolor': '0.6', 'linewidth': 0.5}
     axes.add_patch(Rectangle((left, top), 0.9, 0.9, fill=False, zorder=3, **frame))
 
 

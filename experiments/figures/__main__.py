@@ -17,15 +17,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import cub
-from experiments.drawing import charts, diagrams, maps
-from experiments.drawing.style import save_drawing
+from experiments.drawing import charts, diagrams, maps, style
 from experiments.figures import classes as shown
 from experiments.paper import comparison, records
-from experiments.running.cli import launch_command
+from experiments.running import cli, progress
 from experiments.running.config import CompilingConfig, ConfigError, DataOptions, flags_text, option
-from experiments.running.progress import phase
-from protojax.classifiers import prototypes
-from protojax.errors import first_line
+from protojax import errors, prototypes
 
 SHOT = shown.MIN_ITEMS - 1  # support points per class in a diagram; one item is left for the query
 
@@ -76,7 +73,7 @@ def tengwar(config: 'FiguresConfig') -> Figure:
         raise ConfigError("t-SNE requires scikit-learn; pip install 'protojax[figures]'")
     classes, title = shown.images(config)
     means = np.asarray(prototypes(classes.points, classes.labels, way=len(classes.names)))
-    with phase('t-SNE'):
+    with progress.phase('t-SNE'):
         positions = maps.tsne(np.concatenate([classes.points, means]))
     items, predicted = len(classes.points), maps.nearest(classes)
     wrong = int(np.sum(predicted != classes.labels))
@@ -113,7 +110,7 @@ def speed(config: 'FiguresConfig') -> Figure:
     try:
         return charts.speed(json.loads(Path(config.benchmark).read_text()))
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f'--benchmark={config.benchmark} cannot be read ({first_line(error)})') from error
+        raise ConfigError(f'--benchmark={config.benchmark} cannot be read ({errors.first_line(error)})') from error
 
 
 DRAWN = (few_shot, zero_shot, distance, way, tengwar, curves, speed)
@@ -144,10 +141,10 @@ def run(config: FiguresConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn.set_dpi(config.dpi)
     for form in ('png', 'pdf'):
-        with phase(f'drawing {name}.{form}'):
-            save_drawing(drawn, folder / f'{name}.{form}')
+        with progress.phase(f'drawing {name}.{form}'):
+            style.save_drawing(drawn, folder / f'{name}.{form}')
     print(f'written to {folder}: {name}.png, {name}.pdf')
 
 
 if __name__ == '__main__':
-    launch_command(FiguresConfig(), run)
+    cli.launch_command(FiguresConfig(), run)

@@ -8,10 +8,8 @@ import numpy as np
 
 from experiments.drawing.style import DrawnClasses
 from experiments.own_images import loading
-from experiments.running import driver
+from experiments.running import driver, progress, workdir
 from experiments.running.config import ConfigError, Experiment
-from experiments.running.progress import phase
-from experiments.running.workdir import default_path
 from protojax import Dataset, load_images, load_pretrained
 from protojax.datasets import miniimagenet, omniglot
 
@@ -24,7 +22,7 @@ def images(config: Any) -> tuple[DrawnClasses, str]:
     if config.folder and not config.weights:
         name = loading.choose_weights(loading.find_classes(config.folder, 'folder').paths, MIN_ITEMS)
     weights = loading.load_weights(name)
-    with phase('loading the images'):
+    with progress.phase('loading the images'):
         if config.folder:
             items, _, labels, names, _ = load_images(config.folder, weights)
             items, labels, title = items[labels >= 0], labels[labels >= 0], Path(config.folder).resolve().name
@@ -35,7 +33,7 @@ def images(config: Any) -> tuple[DrawnClasses, str]:
         raise ConfigError(f'--weights={name} expects {theirs} images, got {ours}; choose other weights')
     if len(names) < MIN_CLASSES or np.bincount(labels, minlength=len(names)).min() < MIN_ITEMS:
         raise ConfigError(f'expected at least {MIN_CLASSES} classes with {MIN_ITEMS} images each in {title}')
-    with phase(f'embedding {len(items)} images'):
+    with progress.phase(f'embedding {len(items)} images'):
         points = np.asarray(weights.embed(items))
     return DrawnClasses(points, labels, names, items), f'{title}, embedded by {Path(name).stem}'
 
@@ -73,9 +71,9 @@ def birds(config: Any, experiment: Experiment) -> tuple[DrawnClasses, np.ndarray
     run = experiment.config(**shared, pictures='off')
     if config.weights:
         load_pretrained(config.weights)  # fail fast: loading the data can take minutes
-    with phase('loading the data'):
+    with progress.phase('loading the data'):
         data = experiment.load(run)
-    file = config.weights or f'{default_path(run, experiment, data)}/weights.safetensors'
+    file = config.weights or f'{workdir.default_path(run, experiment, data)}/weights.safetensors'
     if not config.weights and not Path(file).exists():
         driver.run(run, experiment)
     weights, split = load_pretrained(file), data.test

@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 
-from protojax import Learner
-from protojax.augmentation import shift
+from protojax import Learner, augmentation
 
 
 def tuned(learner: Learner, *, steps: int, rate: float, pixels: int = 2) -> Learner:
     """Add `steps` steps of gradient descent to `classify`, which takes images because the encoder changes."""
     item_shape = tuple(learner.encoder.item_shape)
-    move = partial(shift, way=0, pixels=pixels)
+    move = partial(augmentation.shift, way=0, pixels=pixels)
 
     def classify(params, batch_stats, episode):
         given = {name: getattr(episode, name) for name in ('support', 'query', 'unlabeled')}

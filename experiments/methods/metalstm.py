@@ -23,8 +23,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 
-from experiments.methods import encoders
-from experiments.methods.finetuning import items_themselves
+from experiments.methods import encoders, finetuning
 from experiments.methods.options import Config, ConfigError, Method, MethodOptions, text
 from protojax import Learner, Splits, classifiers, few_shot_learner, sample_episode
 from protojax.encoders import encode
@@ -106,7 +105,7 @@ def learner(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: in
         theta = trained(params, support, episode.support_labels)
         return logits(theta, queries, logits(theta, support)[1])[0]
 
-    return Learner(init, episode_loss, items_themselves, classify, encoder, adapts=True)
+    return Learner(init, episode_loss, finetuning.items_themselves, classify, encoder, adapts=True)
 
 
 def meta_learn(meta: Any, loss: Callable[[Any], jax.Array], start: Any, *, updates: int) -> Any:

@@ -149,9 +149,7 @@ class Finetuned(MethodOptions):
 class Augmented(Finetuned):
     """Initial weights and augmentation"""
 
-    init: str = option(
-        '', 'Weights to fine-tune: bundled, "photos", or the file of a run with squared Euclidean distances.'
-    )
+    init: str = option('', 'Weights to fine-tune: bundled, "photos", or of a run with squared Euclidean distance.')
     mirror: bool = option(False, 'Mirror all images of a class in half of the training episodes. Paper: no.')
     shift: int = option(0, 'Shift each training image by up to N pixels along each axis. Paper: 0.', minimum=0)
     flip: bool = option(False, 'Mirror each training image with probability one half. Paper: no.')

@@ -127,7 +127,7 @@ def learner(
     }
 
     @partial(jax.jit, static_argnums=1)
-    def initialize(key, dimensions):
+    def init(key, dimensions):
         keys = jax.random.split(key, len(networks))
         sizes = zip(keys, networks.items(), strict=True)
         return {name: net.init(k, jnp.zeros((1, inputs)))['params'] for k, (name, (net, inputs)) in sizes}
@@ -140,9 +140,7 @@ def learner(
         of_sets, of_queries = (apply(params, 'context', h) for h in (sets, episode.query))
         return -pairwise(divergence)(of_sets, of_queries).T
 
-    tested = few_shot_learner(
-        encoder, item_shape, way=way, shot=items, query=0, classify=Parametric(initialize, classify)
-    )
+    tested = few_shot_learner(encoder, item_shape, way=way, shot=items, query=0, classify=Parametric(init, classify))
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=items, query=0)

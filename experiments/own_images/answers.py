@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.drawing.style import short_label
-from protojax.errors import printable
-from protojax.prototype_classifier import Prediction
+from protojax import Prediction, errors
 
 BEST = 3  # classes whose probabilities are reported
 UNKNOWN = 'unknown'
@@ -62,7 +61,7 @@ def as_csv(answers: list[dict]) -> str:
 
 def _cell(name):
     """Format an untrusted name as a cell without control characters that is not evaluated as a formula."""
-    name = printable(name)
+    name = errors.printable(name)
     return f"'{name}" if name.startswith(('=', '+', '-', '@')) else name
 
 
@@ -98,5 +97,5 @@ def summary_lines(summary: dict) -> list[str]:
     ]
     if 'unseen' in summary:
         lines[-1] += f', {summary["unseen_rejected"]:.1f} % of {summary["unseen"]} queries of other classes'
-        lines[-1] += f' (first: {printable(summary["unseen_classes"][0])})'
+        lines[-1] += f' (first: {errors.printable(summary["unseen_classes"][0])})'
     return lines

@@ -13,11 +13,9 @@ import webbrowser
 from experiments.own_images import loading
 from experiments.page import alphabets, answers
 from experiments.page.server import Lazy, Server, redirect
-from experiments.running.cli import launch_command
+from experiments.running import cli, progress
 from experiments.running.config import CompilingConfig, ConfigError, option
-from experiments.running.progress import phase
-from protojax import photo_weights
-from protojax.errors import first_line
+from protojax import errors, photo_weights
 
 
 class Config(CompilingConfig):
@@ -30,14 +28,14 @@ class Config(CompilingConfig):
 def run(config: Config) -> None:
     """Serve the page until Ctrl-C."""
     models = {'drawings': Lazy(lambda: _load_encoder(config.weights))}
-    with phase('loading and compiling the encoder'):
+    with progress.phase('loading and compiling the encoder'):
         models['drawings'].result()  # report errors before the page opens
     if photo_weights.installed('photos'):  # compiled on first use, because compiling would slow down drawings
         models['photos'] = Lazy(lambda: answers.ready(loading.load_weights('photos')))
     try:
         server = Server(models, Lazy(lambda: alphabets.every(config.data_dir or None)), config.port)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f'--port={config.port} is not available ({first_line(error)})') from error
+        raise ConfigError(f'--port={config.port} is not available ({errors.first_line(error)})') from error
     print(f'draw at {server.address} (Ctrl-C to quit)', flush=True)
     with server, redirect(server.address) as url, contextlib.suppress(KeyboardInterrupt):
         if config.browser:
@@ -54,4 +52,4 @@ def _load_encoder(name):
 
 
 if __name__ == '__main__':
-    launch_command(Config(), run)
+    cli.launch_command(Config(), run)

@@ -21,11 +21,7 @@ import numpy as np
 from PIL import Image
 
 from experiments.own_images.html import data_url
-from protojax import export
-from protojax.errors import WeightsError
-from protojax.images import ImageForm, decode_image, image_form
-from protojax.pretrained import Pretrained
-from protojax.prototype_classifier import PrototypeClassifier
+from protojax import Pretrained, PrototypeClassifier, errors, export, images
 
 NEAREST = 5  # examples shown beside a query
 PICTURE = {1: 105, 3: 160}  # size in pixels of the pictures on the page, by channels
@@ -36,7 +32,7 @@ class Model(NamedTuple):
     """An encoder and the images that it takes."""
 
     weights: Pretrained
-    form: ImageForm
+    form: images.ImageForm
     dimensions: int
 
     @property
@@ -54,7 +50,7 @@ class Support(NamedTuple):
 
 def ready(weights: Pretrained) -> Model:
     """Return a model after its first predictions, so that everything is loaded and compiled."""
-    form = image_form(weights)
+    form = images.image_form(weights)
     model = Model(weights, form, weights.embed(np.zeros((1, *form.item_shape), np.uint8)).shape[1])
     stream = io.BytesIO()
     Image.linear_gradient('L').save(stream, 'PNG')
@@ -67,7 +63,7 @@ def ready(weights: Pretrained) -> Model:
 
 def embed(model: Model, contents: bytes) -> dict:
     """Embed an image file; also return a small picture of it."""
-    image = decode_image(contents, model.form, name='the image')
+    image = images.decode_image(contents, model.form, name='the image')
     embedding = np.asarray(model.weights.embed(image[None]))[0]
     return {'embedding': packed(embedding, '<f4'), 'picture': _picture(contents, model.form)}
 
@@ -131,10 +127,10 @@ def load(model: Model, contents: bytes) -> dict:
         path.write_bytes(contents)
         try:
             classifier = PrototypeClassifier.load(path, encoder=model.digest)
-        except WeightsError as error:
-            raise WeightsError(str(error).replace(str(path), 'the file')) from error
+        except errors.WeightsError as error:
+            raise errors.WeightsError(str(error).replace(str(path), 'the file')) from error
     if classifier.sums.shape[1] != model.dimensions:
-        raise WeightsError('the file was saved with a different encoder')
+        raise errors.WeightsError('the file was saved with a different encoder')
     classes = [
         {'name': name, 'examples': [], 'sum': packed(total, '<f8'), 'count': int(count)}
         for name, total, count in zip(classifier.names, classifier.sums, classifier.counts, strict=True)
@@ -200,7 +196,7 @@ def _picture(contents, form):
     """Return a small picture of an image as a data URL."""
     channels = form.item_shape[2]
     size = PICTURE[channels]
-    shown = decode_image(contents, ImageForm((size, size, channels), form.crop), name='the image')
+    shown = images.decode_image(contents, images.ImageForm((size, size, channels), form.crop), name='the image')
     return data_url(255 - shown[..., 0], 'png') if channels == 1 else data_url(shown)
 
 

@@ -7,8 +7,7 @@ import re
 import statistics
 
 from experiments.drawing.charts import CHARTS
-from experiments.paper import comparison, markdown, records
-from experiments.paper.tables import TABLES
+from experiments.paper import comparison, markdown, records, tables
 from experiments.running.config import ConfigError, flags_text
 
 PLACEHOLDER = re.compile(r'<!-- (\w+):\s*(.*?)\s*-->', re.DOTALL)
@@ -25,7 +24,7 @@ CLOSEST_RESULTS = ('98.73', '99.65', '95.74', '98.84', '49.75', '66.60', '53.87 
 def _overview(_: str) -> list[str]:
     """Return all rows of the paper's tables beside ours, each with its status."""
     rows = []
-    for name, table in TABLES.items():
+    for name, table in tables.TABLES.items():
         number = re.search(r'table (\d)', table.title)[1]
         rows += [[number, *_overview_row(row)] for row in comparison.published(name)['rows']]
     rows.sort(key=lambda row: row[0])
@@ -53,7 +52,7 @@ def main(_: str = '') -> list[str]:
     """Return the main results on the test classes: both recipes, the paper and the closest re-implementation."""
     columns = [['', "protojax, paper's recipe", 'protojax, `--recipe=modern`', 'paper']]
     for name, title in MAIN.items():
-        table, row = TABLES[name], TABLES[name].rows[-1]
+        table, row = tables.TABLES[name], tables.TABLES[name].rows[-1]
         for column, accuracy, flags in zip(table.columns, row.paper, table.by_column(row), strict=True):
             if accuracy != '-':
                 setting = '50-way zero-shot' if name == 'cub' else column
@@ -76,7 +75,7 @@ def _main_cell(experiment: str, column: str, flags: dict) -> str:
 def _paper(text: str) -> list[str]:
     """Return a table of the paper with ours beside, its chart and commands; ours alone if flags are given."""
     name, given = text.split()[0], records.flags_of(text)
-    table, found, commands = TABLES[name], comparison.published(name, given), {}
+    table, found, commands = tables.TABLES[name], comparison.published(name, given), {}
     if given:
         ours = [(row['name'], *(records.cell(cell['ours']) for cell in row['cells'].values())) for row in found['rows']]
         return markdown.table(['training', *table.columns], ours)

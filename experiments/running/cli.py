@@ -14,16 +14,13 @@ from absl import logging as absl_logging
 
 import protojax
 from experiments.methods.options import ConfigError, Part
-from experiments.running import driver, fit, flags
+from experiments.running import driver, fit, flags, multihost, progress
 from experiments.running.config import Experiment
-from experiments.running.multihost import join, leave
-from experiments.running.progress import print_above
 from experiments.running.workdir import WorkdirError
-from protojax.errors import CheckpointError, DataError, WeightsError, first_line
-from protojax.files import cache_programs
+from protojax import errors, files
 
 LIBRARY = Path(protojax.__file__).parent
-ERRORS = (ConfigError, DataError, WorkdirError, WeightsError, CheckpointError, fit.Diverged)
+ERRORS = (ConfigError, errors.DataError, WorkdirError, errors.WeightsError, errors.CheckpointError, fit.Diverged)
 HELP = {'--help', '-help', '-h', '--helpshort', '--helpfull'}
 
 
@@ -33,7 +30,7 @@ def launch(experiment: Experiment) -> None:
     def run(arguments):
         config = experiment.parse(arguments)
         start(config.run.compilation_cache)
-        join(config.run.coordinator_address, config.run.num_processes, config.run.process_id)
+        multihost.join(config.run.coordinator_address, config.run.num_processes, config.run.process_id)
         driver.run(config, experiment)
 
     _exit_with(run, experiment.selected)
@@ -66,20 +63,20 @@ def _exit_with(run, selected):
         sys.exit(128 + signal.SIGINT)
     except KeyboardInterrupt:  # not in the training loop, or for the second time
         print(f'\nstopped; rerun the same command to resume:\n  {_command_line()}', file=sys.stderr)
-        sys.exit(leave(128 + signal.SIGINT))
+        sys.exit(multihost.leave(128 + signal.SIGINT))
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         os._exit(128 + signal.SIGPIPE)
     except (*ERRORS, OSError) as error:
         sys.unraisablehook = lambda _: None  # after a failed save, each unfinished array would print a traceback
-        reason = first_line(error) if isinstance(error, OSError) else error
+        reason = errors.first_line(error) if isinstance(error, OSError) else error
         print(f'error: {flags.message(reason)}', file=sys.stderr)
-        sys.exit(leave(1))
+        sys.exit(multihost.leave(1))
     except jax.errors.JaxRuntimeError as error:
         if not jax.distributed.is_initialized():
             raise
-        reason = first_line(error)
+        reason = errors.first_line(error)
         print(f'error: a process stopped or failed ({reason}); restart all processes to resume', file=sys.stderr)
-        sys.exit(leave(1))
+        sys.exit(multihost.leave(1))
     sys.exit(0)
 
 
@@ -92,7 +89,7 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = '' if record.levelno == logging.INFO else f'{record.levelname.lower()}: '
-        print_above(level + flags.message(record.getMessage()))
+        progress.print_above(level + flags.message(record.getMessage()))
 
 
 def start(compilation_cache: str) -> None:
@@ -103,7 +100,7 @@ def start(compilation_cache: str) -> None:
     if compilation_cache == 'off':
         jax.config.update('jax_enable_compilation_cache', False)
     else:
-        cache_programs(None if compilation_cache == 'auto' else compilation_cache)
+        files.cache_programs(None if compilation_cache == 'auto' else compilation_cache)
 
 
 def _command_line():

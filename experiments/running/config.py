@@ -72,19 +72,13 @@ class Training(Part):
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', above=0)
     clip_norm: float = option(0.0, 'Clip gradients to this global norm; 0 disables. Paper: 0.', minimum=0)
     halve_every: int = option(2000, 'Halve the learning rate every N episodes; 0 disables. Paper: 2000.', minimum=0)
-    schedule: str = option(
-        'halving', 'Learning-rate schedule: --halve_every, or cosine to 0 at --episodes.', choices=('halving', 'cosine')
-    )
+    schedule: str = option('halving', 'See --halve_every; cosine: to 0 at --episodes.', choices=('halving', 'cosine'))
     average_decay: float = option(0.0, 'Decay of the evaluated parameter average; 0 disables.', minimum=0, below=1)
     weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).', minimum=0)
     validate_every: int = option(100, 'Episodes between validations. Official code: 100.', minimum=1)
     patience: int = option(50, 'Stop after N validations without a lower loss. Official code: 200.', minimum=1)
-    retrain: bool = option(
-        True, 'Retrain on train and validation classes; otherwise keep the model with the lowest validation loss.'
-    )
-    retrain_length: str = option(
-        'best', 'Episodes of --retrain: up to the lowest loss, or of the whole search.', choices=('best', 'search')
-    )
+    retrain: bool = option(True, 'Retrain on train and validation classes; otherwise keep the best model.')
+    retrain_length: str = option('best', 'Length of --retrain: to the lowest loss, or all.', choices=('best', 'search'))
     log_every: int = option(100, 'Episodes between lines of metrics.', minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', minimum=1, identity=False)
 
@@ -104,9 +98,7 @@ class Run(CompilingConfig):
     workdir: str = option('', 'Output directory; rerun to resume. Default: runs/NAME.', identity=False)
     seed: int = option(0, 'Seed of all random numbers.', minimum=0)
     weights: str = option('', 'Evaluate bundled weights or weights.safetensors of a run.', identity=False)
-    evaluate_on: str = option(
-        'test', 'Classes of the final table; validation: never use test classes.', choices=('test', 'validation')
-    )
+    evaluate_on: str = option('test', 'Classes of the final table. Paper: test.', choices=('test', 'validation'))
     evaluate_only: bool = option(False, 'Evaluate the model in the workdir, without training.', identity=False)
     pictures: str = option('on', 'Plot the results.', choices=('on', 'off'), identity=False)
     placement: str = option('auto', 'Memory for training data.', choices=('auto', 'device', 'host'), identity=False)

@@ -9,19 +9,14 @@ import jax
 from experiments import methods
 from experiments.methods import nearest
 from experiments.running import config as configuration
-from experiments.running import evaluate, fit, metrics, results
+from experiments.running import evaluate, fit, metrics, placement, progress, provenance, results
 from experiments.running.config import Config, Experiment
 from experiments.running.fit import Job
 from experiments.running.multihost import StopSignals, connect
-from experiments.running.placement import devices_for
-from experiments.running.progress import phase
-from experiments.running.provenance import describe_devices
 from experiments.running.workdir import Workdir, WorkdirError, default_path, writing
-from protojax import Dataset, Pretrained, load_pretrained, pretrained, save_pretrained
+from protojax import Dataset, Pretrained, learners, load_pretrained, photo_weights, pretrained, save_pretrained
 from protojax.checkpoints import Checkpoints
 from protojax.errors import WeightsError, first_line
-from protojax.learners import started_from
-from protojax.photo_weights import PACKAGED
 
 STAGES = ('pretrain', 'search', 'train')
 
@@ -30,9 +25,9 @@ def run(config: Config, experiment: Experiment) -> dict[str, Any]:
     """Run or resume an experiment and return the contents of results.json."""
     started = time.monotonic()
     for name in (config.run.weights, config.method.init):
-        if name not in ('', *PACKAGED):
+        if name not in ('', *photo_weights.PACKAGED):
             pretrained.path(name)  # fail fast: loading the data can take minutes
-    with phase('loading the data'):
+    with progress.phase('loading the data'):
         data = experiment.load(config)
     splits = {'train': data.train, 'validation': data.validation, 'test': data.test}
     classes = {name: split.names for name, split in splits.items() if split is not None}
@@ -41,10 +36,10 @@ def run(config: Config, experiment: Experiment) -> dict[str, Any]:
     # Before the workdir is created: a configuration that does not match the data must not claim it.
     learner = methods.build(experiment.method(config.flat), config, data)
     configuration.check_sizes(config, data, zero_shot=learner.zero_shot, unlabeled=learner.unlabeled)
-    devices = devices_for(config, learner)
+    devices = placement.devices_for(config, learner)
     connect(devices)
     workdir = Workdir(config.run.workdir or default_path(config, experiment, data), config, data.title)
-    _print(f'{describe_devices(devices)}; workdir {workdir.path}')
+    _print(f'{provenance.describe_devices(devices)}; workdir {workdir.path}')
     workdir.write_json('classes.json', classes)
     init = config.method.init
     origin = results.origin(load_pretrained(init)) if init else None  # now: the file may be deleted later
@@ -77,7 +72,7 @@ def _train(job: Job) -> fit.Model:
         first_job = job._replace(config=first_config, learner=first)
         state = fit.stage(first_job, 'pretrain', job.placed(data.train, in_batches=True), episodes=length).state
         start = jax.device_get((state.params['encoder'], state.batch_stats))
-        job = job._replace(learner=started_from(job.learner, *start))
+        job = job._replace(learner=learners.started_from(job.learner, *start))
     episodes = training.episodes or (job.experiment.synthetic_episodes if data.synthetic else 0)
     place = partial(job.placed, in_batches=job.learner.in_batches)
     if not (training.retrain and episodes):
@@ -115,7 +110,7 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
     split = job.data.test if config.run.evaluate_on == 'test' else job.data.validation
     learner = config.method.tested(job.learner)
     evaluators = evaluate.evaluators(config, learner, job.devices)
-    with phase(f'evaluating: embedding {split.counts.sum():,} examples') as report:
+    with progress.phase(f'evaluating: embedding {split.counts.sum():,} examples') as report:
         embedded = evaluators.embed(*variables, job.placed(split), report)
     scores = evaluators.test(*variables, embedded)
     about = {**job.experiment.details(config, job.data)}
@@ -138,7 +133,7 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
         if config.run.pictures == 'on':
             from experiments.drawing import run as pictures  # imported late: loads Matplotlib
 
-            with phase('drawing plots'):
+            with progress.phase('drawing plots'):
                 evaluated = split, embedded, learner, jax.device_get(variables), config.episodes
                 written += pictures.draw(workdir, job.data.title, *evaluated, evaluate.keys(config)[1])
         _print(f'written to {workdir.path}:\n  {", ".join(written)}')
@@ -160,9 +155,7 @@ def _evaluate_weights(job: Job) -> dict[str, Any]:
             pretrained.check_fit({part: found}, {part: shapes})
     except ValueError as error:
         reason = first_line(error)
-        raise WeightsError(
-            f'--weights={name} do not match this method ({reason}); set the flags of their training'
-        ) from error
+        raise WeightsError(f'--weights={name} do not match this method ({reason}); set their training flags') from error
     return _evaluate(job, fit.Model(None, None, params, weights.batch_stats), origin=origin)
 
 

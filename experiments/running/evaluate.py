@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from experiments.running import progress
 from experiments.running.config import Config
-from experiments.running.progress import phase
-from protojax import Dataset, Learner, Score, embedder, episode_scorer
-from protojax.evaluation import zero_shot_scorer
+from protojax import Dataset, Learner, Score, embedder, episode_scorer, evaluation
 
 
 class Setting(NamedTuple):
@@ -59,7 +58,7 @@ def _few_shot(config, learner, devices):
         scores = {}
         for way, shot in itertools.product(sizes.test_way, sizes.test_shot):
             setting = Setting(way, f'{shot}-shot')
-            with phase(f'evaluating: {sizes.test_episodes} episodes, {setting}') as report:
+            with progress.phase(f'evaluating: {sizes.test_episodes} episodes, {setting}') as report:
                 cell = scorer(way, shot, sizes.test_episodes)
                 scores[setting] = cell(params, batch_stats, embedded, test_key, report)
         return scores
@@ -69,14 +68,14 @@ def _few_shot(config, learner, devices):
 
 def _zero_shot(config, learner, devices):
     """Score all images of all classes, per image and per class."""
-    embed, score = embedder(learner.embed, devices), zero_shot_scorer(learner.classify, devices)
+    embed, score = embedder(learner.embed, devices), evaluation.zero_shot_scorer(learner.classify, devices)
 
     def validate(params, batch_stats, dataset):
         return score(params, batch_stats, embed(params, batch_stats, dataset))[0]
 
     def test(params, batch_stats, embedded):
         way = embedded.counts.shape[0]
-        with phase(f'evaluating: {way}-way'):
+        with progress.phase(f'evaluating: {way}-way'):
             per_image, per_class = score(params, batch_stats, embedded)
         return {Setting(way, 'per image'): per_image, Setting(way, 'per class'): per_class}
 

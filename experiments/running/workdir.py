@@ -28,8 +28,7 @@ from jax.experimental import multihost_utils
 from experiments.running import config as configuration
 from experiments.running import provenance
 from experiments.running.config import Config, Experiment
-from protojax import Splits, files
-from protojax.errors import first_line
+from protojax import Splits, errors, files
 
 
 class WorkdirError(RuntimeError):
@@ -150,5 +149,5 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise WorkdirError(
-            f'{path} is corrupted ({first_line(error)}); restore it from a backup or choose another --workdir'
+            f'{path} is corrupted ({errors.first_line(error)}); restore it from a backup or choose another --workdir'
         ) from error

@@ -10,11 +10,10 @@ import tensorflow_datasets as tfds
 from absl import logging
 from PIL import Image
 
-from protojax import images
+from protojax import errors, images
 from protojax.datasets import Splits, prepared, sources
 from protojax.datasets.synthetic.handwriting import handwriting
 from protojax.episodes import Dataset
-from protojax.errors import DataError
 
 VALIDATION = ('Armenian', 'Bengali', 'Early_Aramaic', 'Hebrew', 'Mkhedruli_(Georgian)')
 TEST = ('Kannada', 'Keble', 'Malayalam', 'Manipuri', 'Mongolian', 'Old_Church_Slavonic_(Cyrillic)', 'Oriya', 'Sylheti',
@@ -60,7 +59,7 @@ def load(
 def plan(resize: str = 'antialias') -> prepared.Plan:
     """Return how Omniglot is prepared with a filter for 105x105 -> 28x28."""
     if resize not in FILTERS:
-        raise DataError(f'unknown `resize={resize}`; choose {" or ".join(FILTERS)}')
+        raise errors.DataError(f'unknown `resize={resize}`; choose {" or ".join(FILTERS)}')
     folder, read = f'omniglot_characters/{resize}/2.0.0', functools.partial(records, resize=resize)
     return prepared.Plan('Omniglot', folder, FEATURES, halves, read, REMOTES)
 
@@ -80,7 +79,7 @@ def halves(source: pathlib.Path) -> list[pathlib.Path]:
     found = [[path for path in (folder / f'{half}.zip', folder / half) if path.exists()] for half in HALVES]
     for half, paths in zip(HALVES, found, strict=True):
         if not paths:
-            raise DataError(f'`source={source}` does not contain {half} or {half}.zip; put both halves there')
+            raise errors.DataError(f'`source={source}` does not contain {half} or {half}.zip; put both halves there')
     return [source if source in paths else paths[0] for paths in found]
 
 
@@ -93,7 +92,7 @@ def records(folders: list[pathlib.Path], *, resize: str) -> dict[str, Iterator[d
     for split, names in splits.items():
         if len(names) != CHARACTERS[split]:
             where, expected = ' and '.join(map(str, folders)), f'{CHARACTERS[split]} characters in {split}'
-            raise DataError(f'{where}: expected {expected}, got {len(names)}; use the complete data set')
+            raise errors.DataError(f'{where}: expected {expected}, got {len(names)}; use the complete data set')
     if missing := sum(max(0, DRAWINGS - len(own)) for own in drawings.values()):
         logging.warning('Omniglot: %d drawings are missing', missing)
 

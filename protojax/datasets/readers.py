@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from protojax import files
-from protojax.errors import DataError, first_line
+from protojax import errors, files
 
 NUMERIC = 'biuf'  # kinds of NumPy types that a file may contain
 MATLAB = """
@@ -36,10 +35,10 @@ def attempt(path: str | os.PathLike, problem: str) -> Iterator[None]:
     """Turn any failure inside into DataError('<path> <problem> (<reason>); download it again')."""
     try:
         yield
-    except DataError:
+    except errors.DataError:
         raise
     except Exception as error:  # corrupted files raise exceptions of many types
-        raise DataError(f'{path} {problem} ({first_line(error)}); download it again') from error
+        raise errors.DataError(f'{path} {problem} ({errors.first_line(error)}); download it again') from error
 
 
 def lines(path: pathlib.Path) -> list[str]:

@@ -89,16 +89,12 @@ def test_a_run_reports_everything_and_leaves_out_failures(tmp_path, capsys, monk
     monkeypatch.syspath_prepend(tmp_path)
     one = Contender('a', 'sleeping', 'training', TINY, {'seconds': 0.001}, {'FACTOR': '2'})
     others = one._replace(name='wrong', environment={}), one._replace(name='killed', function='killed', options={})
-    (tmp_path / 'other').mkdir()
-    (tmp_path / 'other' / 'sleeping.py').write_text(SLEEPING.replace('def training', 'def training_contender'))
-    baseline = one._replace(name='b', checkout=str(tmp_path / 'other'))
-    section, output = Section('tiny', 'Tiny', 'step', [one, baseline, *others]), tmp_path / 'results.json'
+    section, output = Section('tiny', 'Tiny', 'step', [one, *others]), tmp_path / 'results.json'
     yardstick = one._replace(name='matmul', workload=10)
     measure_sections([section], yardstick, output, rounds=2, seconds=0.002, code={'commit': 'abc'})
     results = json.loads(output.read_text())
     (found,) = results['sections']
-    row, other = found['rows']
-    assert other['contender'] == 'b'
+    (row,) = found['rows']
     assert all(row[key] > 0 for _, key, _ in report.COLUMNS if key not in ('ratio_to_first', 'swing'))
     assert len(row['turns']) == 2 and row['seconds'] == min(row['turns']) >= 0.002
     assert found['left_out']['wrong'] == "KeyError: 'FACTOR'" and 'BrokenProcessPool' in found['left_out']['killed']
@@ -120,13 +116,10 @@ def test_seconds_are_scaled_to_the_unit_and_compared_with_the_first():
 def test_results_name_the_code_and_no_path(monkeypatch):
     monkeypatch.setattr('sys.argv', ['x', '--rounds=2', '--output=/a/b.json'])
     assert report.code()['command'] == 'python -m experiments.benchmark --rounds=2'
-    assert report.code('/c')['command'].endswith('--rounds=2 --baseline=PATH')
 
 
 def test_protojax_and_textbook_flax_evaluate_noise():
     assert 0 < contenders.evaluation(TINY, kernels=False)(1) < 100
-    assert contenders.embedding(TINY, kernels=False)(1).items.shape == (6, 5, 64)
-    assert contenders.episodes(TINY, kernels=False)(1).episodes == 20
     assert 0 < textbook.evaluation(TINY)(2) < 100
 
 
