@@ -128,8 +128,6 @@ def test_encoders_embed_the_same_photographs(monkeypatch):
     workload = plan.ENCODERS['photos']._replace(batch=2)
     assert contenders.encoding(workload)(1) == contenders.exported_encoding(workload)(1) == (2, 1280)
     assert {f'{name}-{batch}' for name in plan.ENCODERS for batch in (1, 16, 64)} <= plan.sections().keys()
-    (ours, *_) = plan.sections()['photos-16'].contenders
-    assert ours.flops * ours.scale == 0.77e9
 
 
 def test_the_published_table_has_encoders_once_they_are_measured():

@@ -75,7 +75,7 @@ def test_zero_shot_trains_if_there_are_no_weights(tmp_path, monkeypatch):
     load = lambda config: birds(classes=(30, 10, 10), items=6, features=64)  # noqa: E731
     monkeypatch.setattr(cub, 'EXPERIMENT', cub.EXPERIMENT._replace(defaults=small, load=load, synthetic_episodes=60))
     one_device = lambda config, task: jax.devices()[:1]  # noqa: E731  (faster than eight)
-    monkeypatch.setattr('experiments.running.driver.devices_for', one_device)
+    monkeypatch.setattr('experiments.running.placement.devices_for', one_device)
     (axes,) = FIGURES['zero-shot'](config(compilation_cache='off')).axes
     assert 'not CUB' in axes.get_title()
     (weights,) = tmp_path.glob('runs/*/weights.safetensors')

@@ -53,7 +53,7 @@ def lines(workdir):
 def quick():
     """A small network on one of the eight devices that tests see."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, 'devices_for', lambda config, learner: jax.devices()[:1])
+        patch.setattr(driver.placement, 'devices_for', lambda config, learner: jax.devices()[:1])
         patch.setattr(encoders.Conv4, 'network', lambda self: Conv4(filters=4, kernels=False, last_scale=1.0))
         yield
 

@@ -10,7 +10,7 @@ import pytest
 import protojax
 from protojax import encoders, photo_weights
 from protojax.encoders import cpu
-from protojax.encoders.photos import EfficientNetLite, run_block, run_kernel
+from protojax.encoders.photos import EfficientNetLite, _run_block, _run_kernel
 from protojax.errors import WeightsError
 from protojax.photo_weights import PACKAGED
 
@@ -69,10 +69,10 @@ def test_the_three_ways_to_run_a_block_agree(shape, wide, size, stride, channels
         with_gradients = jax.grad(loss, (0, 1, 2, 3), has_aux=True) if wide in (32, 40) else loss  # both strides
         return jax.tree.leaves(jax.jit(with_gradients)(*arguments))
 
-    expected = results(run_block)
-    ways = [functools.partial(run_block, products=True)]
+    expected = results(_run_block)
+    ways = [functools.partial(_run_block, products=True)]
     if cpu.supports_blocks(arguments[0], [channels]):
-        ways.append(run_kernel)
+        ways.append(_run_kernel)
     for way in ways:
         for found, array in zip(results(way), expected, strict=True):
             np.testing.assert_allclose(found, array, atol=2e-4 * max(1, np.abs(array).max()))
