@@ -35,14 +35,14 @@ PRINTED = 30  # answers printed to the terminal; the files contain all
 class Config(CompilingConfig):
     support: str = option('', 'Folder with one subfolder of examples per class.')
     query: str = option('', 'Image or folder to classify; more may follow, separated by spaces.')
-    weights: str = option('', 'Encoder: "photos", bundled weights or a file. Default: chosen by the examples.')
+    weights: str = option('', 'Encoder: photos, photos-large, bundled or hub weights, or a file. Default: auto.')
     output: str = option('classified', 'Folder for the predictions.')
     estimate: int = option(0, 'Estimate accuracy and rejection with N examples per class; 0 disables.', minimum=0)
-    page: bool = option(False, 'Write page.html, which shows each query beside the nearest examples.')
+    page: bool = option(False, 'Write page.html: each query beside the nearest examples of --support.')
     classifier: str = option('', 'File of an earlier --save; the classes of --support, if set, are added to it.')
     save: str = option('', 'File to save the classifier to (.safetensors).')
     ink: str = loading.ink_option()
-    unknown: str = option('auto', 'Rejection threshold, or "off", or "auto": fitted by leave-one-out.')
+    unknown: str = option('auto', 'Rejection threshold: a number, off, or auto (estimated from the examples).')
 
 
 def run(config: Config, more_queries: list[str]) -> list[dict]:
@@ -71,9 +71,9 @@ def run(config: Config, more_queries: list[str]) -> list[dict]:
 def _check(config: Config, paths: list[str]) -> np.float32 | None:
     """Raise ConfigError for invalid flags before any work; return the threshold of --unknown, or None for auto."""
     if not (paths or config.save or config.estimate):
-        raise ConfigError('nothing to classify; set --query to an image or a folder')
+        raise ConfigError('nothing to do; set --support and --query (see --help), --save or --estimate')
     if not (config.support or (config.classifier and not config.estimate)):
-        raise ConfigError('no classes; set --support=DIR to a folder with one subfolder per class')
+        raise ConfigError('no examples; set --support=DIR to a folder with one subfolder per class')
     if config.save and not (config.save.endswith('.safetensors') and Path(config.save).absolute().parent.is_dir()):
         raise ConfigError(f'--save={config.save} must end in .safetensors and be in an existing folder')
     Path(config.output).expanduser().mkdir(parents=True, exist_ok=True)
@@ -119,6 +119,8 @@ def _report(config, classifier, support, embedded, found):
         lines += filter(None, [confusion.worst_line(counts, classifier.names)])
         diagonal = f'diagonal: correct and not rejected, {summary["accuracy_with_rejection"]:.1f} % of the queries'
         save_drawing(confusion.figure(counts, classifier.names, diagonal), output / 'confusion.png')
+    for name in ('confusion.png', 'page.html'):  # of an earlier run
+        (output / name).unlink(missing_ok=True)
     columns = {'columns': shutil.get_terminal_size().columns - 1} if sys.stdout.isatty() else {}
     print('\n'.join([*answers.as_lines(found, PRINTED, **columns), *lines]), flush=True)
     files.write_whole(output / 'predictions.csv', answers.as_csv(found))
@@ -144,7 +146,7 @@ def _describe(config, classifier):
     about = f'{len(classifier.names)} classes with {examples} each, temperature {classifier.temperature:.3g}; '
     if threshold := _threshold(classifier):
         radii = dict.fromkeys(f'{radius:.3g}' for radius in (classifier.radii.min(), classifier.radii.max()))
-        return about + f'unknown beyond a distance of {" to ".join(radii)} (--unknown={threshold})'
+        return about + f'unknown beyond a squared distance of {" to ".join(radii)} (--unknown={threshold})'
     if config.unknown == 'auto' and most == 1:
         return about + 'rejection is off because a threshold needs two examples of a class; set --unknown=NUMBER'
     return about + 'rejection is off'

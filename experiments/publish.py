@@ -22,7 +22,7 @@ TITLES = {'Omniglot': 'omniglot', 'miniImageNet': 'miniimagenet', 'CUB-200-2011'
 
 
 class PublishConfig(Part):
-    add: tuple[str, ...] = option((), 'Workdir of a finished run to publish first; repeatable.')
+    add: tuple[str, ...] = option((), 'Workdir of a finished run to publish first.')
 
 
 def written() -> dict[Path, str]:

@@ -159,7 +159,7 @@ class PrototypeClassifier:
         """Read a saved classifier; if `encoder` is given, it must be the one that the classifier was saved with."""
         classifier, saved_with = read(path)
         if encoder and saved_with != encoder:
-            raise WeightsError(f'{path} was saved with a different encoder; pass the weights used then, or none')
+            raise WeightsError(f'{path} was saved with a different encoder; pass the weights of that encoder')
         return classifier
 
     def checked(self) -> Self:

@@ -13,15 +13,14 @@ def lines(embedded: Embedded, shot: int) -> list[str]:
     """Report accuracy with `shot` examples per class, and rejection if half of the classes are unseen."""
     names, labels = np.unique(embedded.classes, return_inverse=True)
     if np.bincount(labels).min() <= shot:
-        raise ConfigError(f'--estimate={shot} needs more than {counted(shot, "image")} of every class')
+        raise ConfigError(f'--estimate={shot} needs at least {shot + 1} images of every class; add images or lower it')
     rng = np.random.default_rng(0)
     found = [_split(rng, embedded.embeddings, labels, shot) for _ in range(SPLITS)]
     accuracy, known, unseen = (f'{100 * np.mean(x):.1f} ± {100 * np.std(x):.1f} %' for x in zip(*found, strict=True))
     return [
         f'{SPLITS} random splits with {counted(shot, "example")} per class (mean ± standard deviation):',
-        f'accuracy: {accuracy} of the other images, {len(names)} classes',
-        f'rejected as unknown: {known} of the other images, {unseen} of the images of unseen classes '
-        f'({len(names) // 2} classes, {len(names) - len(names) // 2} unseen)',
+        f'accuracy of the nearest class: {accuracy} of the other images, {len(names)} classes',
+        f'rejected with half of the classes left out: {known} of known and {unseen} of left-out classes',
     ]
 
 

@@ -29,7 +29,7 @@ def _overview(_: str) -> list[str]:
         rows += [[number, *_overview_row(row)] for row in comparison.published(name)['rows']]
     rows.sort(key=lambda row: row[0])
     comparable = sum(row[-1] == 'comparable' for row in rows)
-    header = ['table', 'row', 'paper', 'ours', 'classes', 'training episodes', 'seeds', 'status']
+    header = ['table', 'row', 'paper', 'ours', 'classes', 'episodes, at most', 'seeds', 'status']
     return [f'{comparable} of {len(rows)} rows are comparable.', '', *markdown.table(header, rows)]
 
 

@@ -51,7 +51,7 @@ class FewShot(ZeroShot):
     """Episodes"""
 
     shot: int = option(1, 'Support examples per class in a training episode (N_S).', minimum=1)
-    test_way: tuple[int, ...] = option((5, 20), 'Classes per test episode, one column each.', minimum=2)
+    test_way: tuple[int, ...] = option((5, 20), 'Classes per test episode; one or more values.', minimum=2)
     test_shot: tuple[int, ...] = option((1, 5), 'Support examples per class in a test episode.', minimum=1)
     test_episodes: int = option(1000, 'Episodes per cell of the final table.', minimum=1, identity=False)
     test_query: int = option(15, 'Query examples per class in validation and test episodes.', minimum=1)
@@ -66,7 +66,7 @@ class FewShot(ZeroShot):
 class Training(Part):
     """Training"""
 
-    episodes: int = option(0, 'Training episodes; 0 = early stopping, or few on synthetic data.', minimum=0)
+    episodes: int = option(0, 'Training episodes, with --noretrain at most; 0 = until early stopping.', minimum=0)
     episodes_per_step: int = option(1, 'Episodes per update, whose gradients are averaged.', minimum=1)
     optimizer: str = option('adam', 'Optimizer; momentum: 0.9, Nesterov. Paper: adam.', choices=tuple(OPTIMIZERS))
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', above=0)

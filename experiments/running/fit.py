@@ -186,8 +186,6 @@ def stepper(training: Training, loss: Callable, devices: Sequence[jax.Device], e
 def _check_finite(state, name, per_step, saved):
     failed = int(state.failed_at)
     if failed >= 0:
-        hint = 'remove --pretrain' if name == 'pretrain' else 'lower --learning_rate'
-        raise Diverged(
-            f'the loss of episode {failed * per_step} is not finite; {hint}. The last valid checkpoint is of episode '
-            f'{saved * per_step}'
-        )
+        hint = 'remove --pretrain' if name == 'pretrain' else 'check the data or lower --learning_rate'
+        last = f'the last valid checkpoint is of episode {saved * per_step}'
+        raise Diverged(f'the loss of episode {failed * per_step} is not finite; {hint} ({last})')

@@ -83,7 +83,7 @@ def test_from_folders_to_predictions(folder, tmp_path, capsys):
 def test_printed_threshold_can_be_passed_again(folder, saved, tmp_path, capsys):
     flags = {'support': '', 'query': str(folder / 'query/plain'), 'classifier': str(saved), 'output': str(tmp_path)}
     before = run(folder, **flags)
-    printed = re.search(r'unknown beyond a distance of (\S+) \(--unknown=(\S+)\)', capsys.readouterr().out)
+    printed = re.search(r'unknown beyond a squared distance of (\S+) \(--unknown=(\S+)\)', capsys.readouterr().out)
     assert run(folder, **flags, unknown=printed[2]) == before
     written = json.loads((tmp_path / 'predictions.json').read_text())['threshold']
     assert printed[1] == f'{written * 4 / 3:.3g}'  # three examples per class
