@@ -112,6 +112,8 @@ def _fit(config: Config) -> tuple[Pretrained, PrototypeClassifier, Embedded | No
 def _report(config, classifier, support, embedded, found):
     """Print the answers and write the files."""
     output = Path(config.output).expanduser()
+    for name in ('confusion.png', 'page.html'):  # of an earlier run
+        (output / name).unlink(missing_ok=True)
     summary = answers.summarize(found, classifier.names)
     lines = [_describe(config, classifier), *answers.summary_lines(summary)]
     if summary:
@@ -119,8 +121,6 @@ def _report(config, classifier, support, embedded, found):
         lines += filter(None, [confusion.worst_line(counts, classifier.names)])
         diagonal = f'diagonal: correct and not rejected, {summary["accuracy_with_rejection"]:.1f} % of the queries'
         save_drawing(confusion.figure(counts, classifier.names, diagonal), output / 'confusion.png')
-    for name in ('confusion.png', 'page.html'):  # of an earlier run
-        (output / name).unlink(missing_ok=True)
     columns = {'columns': shutil.get_terminal_size().columns - 1} if sys.stdout.isatty() else {}
     print('\n'.join([*answers.as_lines(found, PRINTED, **columns), *lines]), flush=True)
     files.write_whole(output / 'predictions.csv', answers.as_csv(found))

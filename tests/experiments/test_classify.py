@@ -82,7 +82,9 @@ def test_from_folders_to_predictions(folder, tmp_path, capsys):
 
 def test_printed_threshold_can_be_passed_again(folder, saved, tmp_path, capsys):
     flags = {'support': '', 'query': str(folder / 'query/plain'), 'classifier': str(saved), 'output': str(tmp_path)}
+    (tmp_path / 'page.html').touch()
     before = run(folder, **flags)
+    assert not (tmp_path / 'page.html').exists()  # it was of another run
     printed = re.search(r'unknown beyond a squared distance of (\S+) \(--unknown=(\S+)\)', capsys.readouterr().out)
     assert run(folder, **flags, unknown=printed[2]) == before
     written = json.loads((tmp_path / 'predictions.json').read_text())['threshold']
@@ -95,7 +97,7 @@ def test_estimate_of_accuracy_and_rejection(folder, capsys):
     assert run(folder, query='', estimate=2) == []
     printed = capsys.readouterr().out
     accuracy, known, unseen = (float(number) for number in re.findall(r'([0-9.]+) ± [0-9.]+ %', printed))
-    assert accuracy > 90 and known < 25 < unseen and '(3 classes, 3 unseen)' in printed
+    assert accuracy > 90 and known < 25 < unseen
 
 
 HOSTILE_NAMES = (b'\x1b]0;owned\x07\xff', b'$\\frac{$<script>')  # for terminals, as UTF-8, for Matplotlib and browsers
@@ -169,7 +171,7 @@ def test_bad_support_sets_are_rejected(folder, tmp_path):
         ({'support': ''}, '--support=DIR'),
         ({'query': ''}, '--query'),
         ({'unknown': 'nan'}, '--unknown'),
-        ({'query': '', 'estimate': 3}, 'more than 3 images of every class'),
+        ({'query': '', 'estimate': 3}, 'at least 4 images of every class'),
         ({'save': 'x.npz'}, r'\.safetensors'),
         ({'weights': 'omniglot-60way-1shots'}, 'did you mean omniglot-60way-1shot?'),
     ],

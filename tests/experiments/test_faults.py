@@ -126,4 +126,4 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
         tiny.run(tmp_path, learning_rate=2e17, checkpoint_every=1, log_every=100, validate_every=100)
     last = newest(tmp_path / 'search').name
     assert int(last) > 0
-    assert f'the loss of episode {last} ' in str(failure.value) and str(failure.value).endswith(f' {last}')
+    assert f'the loss of episode {last} ' in str(failure.value) and str(failure.value).endswith(f' {last})')
