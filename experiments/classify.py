@@ -35,7 +35,7 @@ PRINTED = 30  # answers printed to the terminal; the files contain all
 class Config(CompilingConfig):
     support: str = option('', 'Folder with one subfolder of examples per class.')
     query: str = option('', 'Image or folder to classify; more may follow, separated by spaces.')
-    weights: str = option('', 'Encoder: photos, photos-large, bundled or hub weights, or a file. Default: auto.')
+    weights: str = option('', 'Encoder: photos, photos-large, bundled, hub or a file. Default: by the examples.')
     output: str = option('classified', 'Folder for the predictions.')
     estimate: int = option(0, 'Estimate accuracy and rejection with N examples per class; 0 disables.', minimum=0)
     page: bool = option(False, 'Write page.html: each query beside the nearest examples of --support.')

@@ -12,7 +12,7 @@ from protojax import Learner, Parametric, Splits, classifiers
 class Options(matching.Options):
     """Prototypical networks"""
 
-    distance: str = option('euclidean', 'diagonal: a variance per class.', choices=(*DISTANCES, 'diagonal'))
+    distance: str = option('euclidean', 'Distance; diagonal: a variance per class.', choices=(*DISTANCES, 'diagonal'))
     prototypes_per_class: int = option(1, 'Prototypes per class, by k-means. Paper: 1.', minimum=1)
     unlabeled: int = option(0, 'Unlabelled examples per class, for soft k-means. Paper: 0.', minimum=0)
 
