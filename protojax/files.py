@@ -1,5 +1,6 @@
 """Safe reading and atomic writing of files, and of arrays in the safetensors format."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -39,6 +40,12 @@ def read_whole(path: str | os.PathLike) -> bytes:
     """Read a regular file."""
     with open_file(path) as file:
         return file.read()
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """Return the SHA-256 of a regular file in hexadecimal digits."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:

@@ -3,7 +3,6 @@
 A network is a file model.safetensors with config.json in the same folder, downloaded by huggingface_hub or by hand.
 """
 
-import hashlib
 import json
 import os
 import pathlib
@@ -64,8 +63,7 @@ def load(name: str | os.PathLike) -> tuple[vit.VisionTransformer, Any, dict]:
         encoders.check_settings(encoder)
         with safetensors.safe_open(path, 'np') as file:
             params = vit.from_hub(encoder, file.get_tensor, clip=config['model_type'] == 'clip')
-        with open(path, 'rb') as file:
-            digest = hashlib.file_digest(file, 'sha256').hexdigest()
+        digest = files.sha256(path)
     except Exception as error:  # corrupted files raise many types
         raise WeightsError(f'{path} is not a usable DINOv2 or CLIP network ({first_line(error)})') from error
     return encoder, params, {'model_type': config['model_type'], 'digest': digest}
@@ -97,18 +95,26 @@ def _encoder(config):
     return vit.VisionTransformer(**settings, **CLIP, projection=projection, item_shape=(size, size, 3))
 
 
+def cached(name: str, file: str = FILES[1]) -> str | None:
+    """Return the path of a file of a network in the cache of huggingface_hub, or None if it was not downloaded."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        return None
+    found = huggingface_hub.try_to_load_from_cache(REPOSITORIES[name], file, revision=REVISIONS.get(name))
+    return found if isinstance(found, str) else None
+
+
 def _download(name):
     """Download the missing files of a network to the cache of huggingface_hub and return the path of its weights."""
     try:
         import huggingface_hub
     except ImportError as error:
         raise WeightsError(f"weights {name} need huggingface_hub; pip install 'protojax[hub]'") from error
-    where = {'repo_id': REPOSITORIES[name], 'revision': REVISIONS.get(name)}
     try:
         for file in FILES:
-            found = huggingface_hub.try_to_load_from_cache(filename=file, **where)
-            if not isinstance(found, str):
-                found = huggingface_hub.hf_hub_download(filename=file, **where)
+            where = {'revision': REVISIONS.get(name)}
+            found = cached(name, file) or huggingface_hub.hf_hub_download(REPOSITORIES[name], file, **where)
     except Exception as error:  # network, disk and hub raise many types
         hint = 'retry, or pass the path of model.safetensors with config.json beside it'
         raise WeightsError(f'weights {name} cannot be downloaded ({first_line(error)}); {hint}') from error

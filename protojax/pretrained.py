@@ -148,14 +148,18 @@ def names() -> list[str]:
 
 
 def name_of(digest: str) -> str:
-    """Return the name of the bundled or packaged weights with this digest."""
+    """Return the name of the bundled, packaged or downloaded weights with this digest."""
     for name, packaged in photo_weights.PACKAGED.items():
         if packaged.sha256 == digest:
             return name
     for name in names():
         if _read(path(name))[0]['digest'] == digest:
             return name
-    raise WeightsError('the classifier was saved with weights of a file or the hub; set --weights=NAME or FILE too')
+    for name in hub_weights.REPOSITORIES:
+        file = hub_weights.cached(name)
+        if file and files.sha256(file) == digest:
+            return name
+    raise WeightsError('the classifier was saved with weights of a file or of another machine; set --weights too')
 
 
 def digest(description: dict, arrays: dict[str, np.ndarray]) -> str:

@@ -19,7 +19,7 @@ from absl import logging
 
 from protojax.datasets import readers
 from protojax.errors import DataError, Missing, first_line
-from protojax.files import open_file
+from protojax.files import open_file, sha256
 
 ARCHIVES = ('.zip', '.tar', '.tar.gz', '.tgz')
 # Names of the splits in sources.
@@ -120,7 +120,7 @@ def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
         Missing: If the download fails.
     """
     path = folder / remote.url.rsplit('/', 1)[-1]
-    if path.exists() and _sha256(path) == remote.sha256:
+    if path.exists() and sha256(path) == remote.sha256:
         return path
     logging.info('downloading %s', remote.url)
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,12 +131,7 @@ def download(remote: Remote, folder: pathlib.Path) -> pathlib.Path:
                 shutil.copyfileobj(response, file)
         except NETWORK as error:
             raise Missing(f'{remote.url} cannot be downloaded ({first_line(error)}); pass it as `source`') from error
-        if _sha256(part) != remote.sha256:
+        if sha256(part) != remote.sha256:
             raise DataError(f'expected {remote.url} to have SHA-256 {remote.sha256}; retry or pass it as `source`')
         os.replace(part, path)
     return path
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with open(path, 'rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import protojax
-from protojax import hub_weights
+from protojax import hub_weights, pretrained
 from protojax.encoders.images import scaled_pixels
 from protojax.encoders.vit import VisionTransformer
 from protojax.errors import WeightsError
@@ -121,21 +121,22 @@ def test_a_file_of_another_network_is_one_line_that_names_the_problem(copied, me
 
 
 def test_a_name_is_downloaded_once(copied, monkeypatch):
-    cached, asked = [], []
+    cached = []
 
-    def download(repo_id, filename, revision):
-        asked.append((repo_id, filename))
-        cached.append(filename)
-        return str(copied.with_name(filename))
+    def look_up(*file, revision):
+        return str(copied.with_name(file[1])) if file in cached else None
 
-    fake = types.SimpleNamespace(
-        try_to_load_from_cache=lambda filename, **_: str(copied.with_name(filename)) if filename in cached else None,
-        hf_hub_download=download,
-    )
+    def download(*file, revision):
+        cached.append(file)
+        return str(copied.with_name(file[1]))
+
+    fake = types.SimpleNamespace(try_to_load_from_cache=look_up, hf_hub_download=download)
     monkeypatch.setitem(sys.modules, 'huggingface_hub', fake)
     for _ in range(2):
-        assert isinstance(protojax.load_pretrained('clip-vit-base-patch16').encoder, VisionTransformer)
-    assert asked == [('openai/clip-vit-base-patch16', name) for name in hub_weights.FILES]
+        weights = protojax.load_pretrained('clip-vit-base-patch16')
+    assert isinstance(weights.encoder, VisionTransformer)
+    assert cached == [('openai/clip-vit-base-patch16', name) for name in hub_weights.FILES]
+    assert pretrained.name_of(weights.description['digest']) == 'clip-vit-base-patch16'
     cached.clear()
     fake.hf_hub_download = None  # any failure
     for package, message in ((fake, 'cannot be downloaded'), (None, r"pip install 'protojax\[hub\]'$")):
