@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.drawing.style import save_drawing
-from experiments.own_images import answers, confusion, estimate, html, loading
+from experiments.own_images import answers, confusion, estimate, html, loading, logistic
 from experiments.own_images.loading import Embedded
 from experiments.running import cli, progress
 from experiments.running.config import CompilingConfig, ConfigError, option
@@ -41,6 +41,9 @@ class Config(CompilingConfig):
     page: bool = option(False, 'Write page.html: each query beside the nearest examples of --support.')
     classifier: str = option('', 'File of an earlier --save; the classes of --support, if set, are added to it.')
     save: str = option('', 'File to save the classifier to (.safetensors).')
+    head: str = option(
+        'prototypes', 'Classifier of the embeddings; rejection uses prototypes.', choices=('prototypes', 'logistic')
+    )
     ink: str = loading.ink_option()
     unknown: str = option('auto', 'Rejection threshold: a number, off, or auto (estimated from the examples).')
 
@@ -57,13 +60,18 @@ def run(config: Config, more_queries: list[str]) -> list[dict]:
         classifier.save(config.save, encoder=weights.description['digest'])
         print(f'classifier of {len(classifier.names)} classes saved to {config.save}')
     if config.estimate:
-        print('\n'.join(estimate.lines(support, config.estimate)))
+        print('\n'.join(estimate.lines(support, config.estimate, config.head)))
     if not queries:
         return []
     embedded = loading.embed(weights, queries, label='query', ink=config.ink)
     if not embedded.paths:
         raise ConfigError('--query: none of the images can be read')
-    found = answers.rows(embedded.paths, embedded.classes, classifier.predict(embedded.embeddings))
+    prediction = classifier.predict(embedded.embeddings)
+    if config.head == 'logistic':
+        labels = np.unique(support.classes, return_inverse=True)[1]
+        probabilities = logistic.probabilities(support.embeddings, labels, embedded.embeddings)
+        prediction = dataclasses.replace(prediction, labels=probabilities.argmax(1), probabilities=probabilities)
+    found = answers.rows(embedded.paths, embedded.classes, prediction)
     _report(config, classifier, support, embedded, found)
     return found
 
@@ -74,6 +82,8 @@ def _check(config: Config, paths: list[str]) -> np.float32 | None:
         raise ConfigError('nothing to do; set --support and --query (see --help), --save or --estimate')
     if not (config.support or (config.classifier and not config.estimate)):
         raise ConfigError('no examples; set --support=DIR to a folder with one subfolder per class')
+    if config.head == 'logistic' and (config.classifier or config.save):
+        raise ConfigError('--head=logistic is fitted to the examples of all classes; remove --classifier and --save')
     if config.save and not (config.save.endswith('.safetensors') and Path(config.save).absolute().parent.is_dir()):
         raise ConfigError(f'--save={config.save} must end in .safetensors and be in an existing folder')
     Path(config.output).expanduser().mkdir(parents=True, exist_ok=True)

@@ -44,8 +44,7 @@ def read_whole(path: str | os.PathLike) -> bytes:
 
 def sha256(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a regular file in hexadecimal digits."""
-    with open_file(path) as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+    return hashlib.sha256(read_whole(path)).hexdigest()
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:

@@ -18,7 +18,7 @@ def rows(paths: Sequence[Path], classes: Sequence[str], prediction: Prediction) 
     """Return one dict per query: file, prediction, most probable classes, distance and true class ('' if unknown)."""
     probabilities, distances = np.asarray(prediction.probabilities), np.asarray(prediction.distances)
     names, unknown = prediction.names, np.asarray(prediction.unknown)
-    order = np.argsort(distances, axis=1, kind='stable')[:, :BEST]
+    order = np.lexsort((distances, -probabilities), axis=1)[:, :BEST]
     return [
         {
             'file': str(path),
@@ -91,7 +91,7 @@ def summary_lines(summary: dict) -> list[str]:
         return []
     accuracy, accepted = summary['accuracy'], summary['accuracy_with_rejection']
     lines = [
-        f'accuracy: {accuracy:.1f} % nearest class; {accepted:.1f} % counting unknown as wrong '
+        f'accuracy: {accuracy:.1f} % without rejection; {accepted:.1f} % counting unknown as wrong '
         f'({summary["queries"]} queries)',
         f'rejected as unknown: {summary["false_rejections"]:.1f} % of the queries of known classes',
     ]

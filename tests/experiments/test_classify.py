@@ -94,10 +94,22 @@ def test_printed_threshold_can_be_passed_again(folder, saved, tmp_path, capsys):
 
 
 def test_estimate_of_accuracy_and_rejection(folder, capsys):
-    assert run(folder, query='', estimate=2) == []
-    printed = capsys.readouterr().out
-    accuracy, known, unseen = (float(number) for number in re.findall(r'([0-9.]+) ± [0-9.]+ %', printed))
-    assert accuracy > 90 and known < 25 < unseen
+    estimates = []
+    for head in ('prototypes', 'logistic'):
+        assert run(folder, query='', estimate=2, head=head) == []
+        estimates.append(tuple(map(float, re.findall(r'([0-9.]+) ± [0-9.]+ %', capsys.readouterr().out))))
+        accuracy, known, unseen = estimates[-1]
+        assert accuracy > 80 and known < 25 < unseen
+    assert estimates[0][1:] == estimates[1][1:]  # the same rejection
+
+
+def test_probabilities_of_logistic_regression(folder, tmp_path):
+    found = run(folder, head='logistic', output=str(tmp_path))
+    correct = [answer['best'][0][0] == answer['true_class'] for answer in found if answer['true_class'] != UNSEEN]
+    assert np.mean(correct) > 0.8
+    for answer, other in zip(found, run(folder, output=str(tmp_path)), strict=True):
+        assert answer['best'] != other['best'] and answer['unknown'] == other['unknown']
+        assert [share for _, share in answer['best']] == sorted((share for _, share in answer['best']), reverse=True)
 
 
 HOSTILE_NAMES = (b'\x1b]0;owned\x07\xff', b'$\\frac{$<script>')  # for terminals, as UTF-8, for Matplotlib and browsers
@@ -133,7 +145,7 @@ def test_classes_are_added_to_a_saved_classifier(folder, saved, tmp_path):
     assert PrototypeClassifier.load(grown).names == ('plain', '日本', 'new')
     with pytest.raises(WeightsError, match='different encoder'):
         run(folder, support='', classifier=few, weights='omniglot-60way-1shot')
-    for dimensions, encoder, message in ((3, digest, 'expected 64 dimensions, got 3'), (64, 'x', '--weights=NAME')):
+    for dimensions, encoder, message in ((3, digest, 'expected 64 dimensions, got 3'), (64, 'x', 'set --weights too')):
         PrototypeClassifier.fit(np.eye(2, dimensions), [0, 1], 'ab').save(few, encoder=encoder)
         with pytest.raises(WeightsError, match=message):
             run(folder, support='', classifier=few)
@@ -173,6 +185,7 @@ def test_bad_support_sets_are_rejected(folder, tmp_path):
         ({'unknown': 'nan'}, '--unknown'),
         ({'query': '', 'estimate': 3}, 'at least 4 images of every class'),
         ({'save': 'x.npz'}, r'\.safetensors'),
+        ({'head': 'logistic', 'save': 'x.safetensors'}, 'remove --classifier and --save'),
         ({'weights': 'omniglot-60way-1shots'}, 'did you mean omniglot-60way-1shot?'),
     ],
 )
