@@ -1,7 +1,7 @@
 """Reproduce a table of the paper: run the command of each row unless its results exist, and compare with the paper.
 
-    python -m experiments.tables --list --table=distance --seeds=0 --source=FOLDER
-    python -m experiments.tables --table=cub --seeds=0,1,2 --source=FOLDER
+    python -m experiments.tables --list --table=5 --seeds=0 --source=FOLDER
+    python -m experiments.tables --table=3 --seeds=0,1,2 --source=FOLDER
     python -m experiments.tables --table=way --data=synthetic --episodes=100 -- --validation_episodes=50
 
 Each run is stored in <runs>/<data set>/<flags>/seed<n>, so tables share runs and an interrupted table resumes.
@@ -24,6 +24,9 @@ from experiments.running.config import ConfigError, DataOptions, option
 from protojax.files import write_whole
 
 EXPERIMENTS = {program.EXPERIMENT.name: program.EXPERIMENT for program in (omniglot, miniimagenet, cub)}
+
+
+NUMBERED = {str(table.number): name for name, table in TABLES.items()}
 
 
 class Options(NamedTuple):
@@ -94,7 +97,7 @@ def _listing(names: Iterable[str], options: Options) -> Iterator[str]:
 
 
 class TablesConfig(DataOptions):
-    table: str = option('', 'Table to reproduce.', choices=('', *TABLES))
+    table: str = option('', 'Table to reproduce: number in the paper, or name.', choices=('', *NUMBERED, *TABLES))
     list: bool = option(False, 'Only print the commands of --table, or of all tables.')
     runs: str = option('runs/tables', 'Directory of the runs and tables.')
     seeds: tuple[int, ...] = option((0, 1, 2), 'Seeds of each row.')
@@ -115,12 +118,12 @@ def parse(config: TablesConfig, arguments: Iterable[str]) -> Options:
 
 def run(config: TablesConfig, arguments: Iterable[str]) -> None:
     """Make a table or list all tables."""
-    options = parse(config, arguments)
+    options, name = parse(config, arguments), NUMBERED.get(config.table, config.table)
     if config.list:
-        print('\n'.join(_listing([config.table] if config.table else TABLES, options)))
-    elif not config.table:
-        raise ConfigError(f'choose a table: --table={"|".join(TABLES)}, or --list')
-    elif code := make(config.table, options):
+        print('\n'.join(_listing([name] if name else TABLES, options)))
+    elif not name:
+        raise ConfigError(f'choose a table: --table={"|".join([*NUMBERED, *TABLES])}, or --list')
+    elif code := make(name, options):
         sys.exit(code)
 
 

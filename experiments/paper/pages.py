@@ -25,8 +25,7 @@ def _overview(_: str) -> list[str]:
     """Return all rows of the paper's tables beside ours, each with its status."""
     rows = []
     for name, table in tables.TABLES.items():
-        number = re.search(r'table (\d)', table.title)[1]
-        rows += [[number, *_overview_row(row)] for row in comparison.published(name)['rows']]
+        rows += [[str(table.number), *_overview_row(row)] for row in comparison.published(name)['rows']]
     rows.sort(key=lambda row: row[0])
     comparable = sum(row[-1] == 'comparable' for row in rows)
     header = ['table', 'row', 'paper', 'ours', 'classes', 'episodes, at most', 'seeds', 'status']

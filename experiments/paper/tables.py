@@ -25,6 +25,7 @@ class Row(NamedTuple):
 class Table(NamedTuple):
     """A table of the paper. Columns are settings in results.json; the last row is the paper's main result."""
 
+    number: int  # in the paper
     title: str
     experiment: str  # command that makes our rows
     columns: tuple[str, ...]

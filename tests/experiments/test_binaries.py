@@ -14,7 +14,7 @@ ERRORS = [
     (('omniglot', '--source=/no/such/folder'), '--source=/no/such/folder does not exist'),
     (('omniglot', '--weights=none', '--source=/no/such/folder'), 'none'),  # found before the data are loaded
     (('cub', '--data=synthetic', '--dimensions=2', '--workdir=/dev/null/run'), 'choose another --workdir'),
-    (('tables',), 'choose a table: --table=omniglot'),
+    (('tables',), 'choose a table: --table=1'),
 ]
 
 

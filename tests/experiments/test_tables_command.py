@@ -88,3 +88,10 @@ def test_arguments_are_checked():
         tables.parse(tables.TablesConfig(), ['x'])
     with pytest.raises(ConfigError, match='no_such'):
         trials('way', 0, tables.parse(tables.TablesConfig(episodes=5), ['--no_such=1']))
+
+
+def test_a_table_is_chosen_by_its_number_in_the_paper(capsys):
+    for table in ('5', 'distance'):
+        tables.run(tables.TablesConfig(table=table, list=True, seeds=(0,)), [])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[: len(printed) // 2] == printed[len(printed) // 2 :] and '--table=distance' in printed[0]
