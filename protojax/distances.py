@@ -23,10 +23,13 @@ Distance = Callable[[Array, Array], Array]  # [D], [D] -> []
 
 
 class Parametric(NamedTuple):
-    """A distance or a classifier with learned parameters: `init(key, dimensions)` and `apply(params, ...)`."""
+    """A distance or a classifier with learned parameters.
+
+    `apply(params)` returns a distance; `apply(params, episode)` of a classifier returns logits [Q, way].
+    """
 
     init: Callable[[Array, int], Any]  # key, number of dimensions -> params
-    apply: Callable[..., Array]  # params, a, b -> distance; or params, embedded episode -> logits [Q, way]
+    apply: Callable[..., Any]
 
 
 def no_params(key: Array, dimensions: int) -> dict:
@@ -78,35 +81,22 @@ def mahalanobis(precision: Array) -> Distance:
 def learned_mahalanobis() -> Parametric:
     """Return a Mahalanobis distance with a learned matrix P = F F^T, initially the squared Euclidean distance."""
 
-    def learned(params):
-        return mahalanobis(params['factor'] @ params['factor'].T)
+    def init(key, dimensions):
+        return {'factor': jnp.eye(dimensions)}
 
-    def distance(params, a, b):
-        return learned(params)(a, b)
-
-    distance.all_pairs = lambda params, a, b: learned(params).all_pairs(a, b)  # type: ignore[attr-defined]
-    return Parametric(lambda key, dimensions: {'factor': jnp.eye(dimensions)}, distance)
+    return Parametric(init, lambda params: mahalanobis(params['factor'] @ params['factor'].T))
 
 
 def bind(distance: Distance | Parametric, params: Any) -> Distance:
     """Fill in the parameters of a distance, if it has any."""
-    if not isinstance(distance, Parametric):
-        return distance
-    bound = functools.partial(distance.apply, params)
-    faster = _all_pairs(distance.apply)
-    if faster is not None:
-        bound.all_pairs = functools.partial(faster, params)  # type: ignore[attr-defined]
-    return bound
+    return distance.apply(params) if isinstance(distance, Parametric) else distance
 
 
 def pairwise(distance: Distance) -> Callable[[Array, Array], Array]:
     """Return a function that computes all distances between two sets of points: [M, D], [N, D] -> [M, N]."""
-    return _all_pairs(distance) or jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
-
-
-def _all_pairs(distance):
     # functools.wraps copies the attribute to a wrapper, which may compute another distance.
-    return None if hasattr(distance, '__wrapped__') else getattr(distance, 'all_pairs', None)
+    faster = None if hasattr(distance, '__wrapped__') else getattr(distance, 'all_pairs', None)
+    return faster or jax.vmap(jax.vmap(distance, (None, 0)), (0, None))
 
 
 def _by_matrix_product(a, b, precision=None):
