@@ -39,7 +39,7 @@ def pmapped(function: Callable, devices: Sequence[jax.Device], *, donate: bool =
 
 @functools.cache
 def cpu_compiler_options() -> dict[str, str]:
-    """Return XLA options that avoid its single-threaded convolutions, or none if this XLA does not know them."""
+    """Return options that avoid XLA's single-threaded convolutions; {} if this version does not know them."""
     options = {'xla_cpu_experimental_ynn_fusion_type': ''}
     try:
         jax.jit(lambda x: x, compiler_options=options)(0)
@@ -58,7 +58,7 @@ def place(tree: Any, devices: Sequence[jax.Device]) -> Any:
 
 
 def usable_devices(pieces: int) -> list[jax.Device]:
-    """Return as many devices as can share `pieces` items evenly, the same number from each process.
+    """Return the largest number of devices that divides `pieces`, the same number from each process.
 
     Raises:
         ValueError: If the items cannot be divided evenly among the processes.
@@ -79,13 +79,13 @@ def current_axis() -> str | None:
         return None
 
 
-def spread(encode: Callable, items: jax.Array) -> tuple[jax.Array, Any]:
-    """Embed items sharded across AXIS and gather the embeddings: [N, ...] -> [N, D], statistics."""
-    size, rest = divmod(items.shape[0], lax.axis_size(AXIS))
+def spread(encode: Callable, items: jax.Array, axis_name: str | None) -> tuple[jax.Array, Any]:
+    """Embed items, sharded across an axis if it divides them evenly: [N, ...] -> [N, D], statistics."""
+    size, rest = divmod(len(items), lax.axis_size(axis_name)) if axis_name else (0, 1)
     if rest:
-        raise ValueError(f'cannot divide {items.shape[0]} items evenly among {lax.axis_size(AXIS)} devices')
+        return encode(items)
     embeddings, statistics = encode(shard(items, size))
-    return lax.all_gather(embeddings, AXIS, tiled=True), statistics
+    return lax.all_gather(embeddings, axis_name, tiled=True), statistics
 
 
 def shard(array: jax.Array, size: int) -> jax.Array:

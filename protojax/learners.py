@@ -27,6 +27,7 @@ class Learner(NamedTuple):
     zero_shot: bool = False  # evaluated on all items of all classes, not on episodes
     adapts: bool = False  # trains on each support set: `embed` returns the items, episodes are scored one at a time
     in_batches: bool = False  # draws from all classes: the training data must be on the device
+    metrics: Sequence[str] = ('loss', 'accuracy')  # names of the metrics that `loss` returns
     by_accuracy: bool = False  # the best checkpoint has the highest validation accuracy, not the lowest loss
 
 
@@ -59,7 +60,7 @@ def few_shot_learner(
     if isinstance(classify, Parametric) and distance is not None:
         raise ValueError('distance has no effect on a Parametric classifier; build the classifier with it')
     classifier = classify if isinstance(classify, Parametric) else by_distance(classify, distance)
-    bound = encoders.bind_item_shape(encoder, item_shape)  # not used in training: augmentations may change the shape
+    bound = encoders.bind_item_shape(encoder, item_shape)  # for `embed`; in training, the shape may differ
 
     def init(key):
         params, batch_stats = encoders.init(encoder, key, item_shape)
@@ -74,7 +75,7 @@ def few_shot_learner(
         labels = jnp.concatenate([jnp.repeat(jnp.arange(way), n) for n in (shot, query, unlabeled)])
         items = augmentation.apply(augmentations, key, jnp.concatenate(parts), labels, way=way)
         encode = partial(encoders.encode, encoder, params['encoder'], batch_stats, train=True, axis_name=axis_name)
-        embeddings, batch_stats = encode(items) if axis_name is None else devices.spread(encode, items)
+        embeddings, batch_stats = devices.spread(encode, items, axis_name)
         support, queries, others = jnp.split(embeddings, [way * shot, way * (shot + query)])
         episode = episode._replace(support=support, query=queries, unlabeled=others if unlabeled else None)
         logits = classifier.apply(params['classifier'], episode)

@@ -1,12 +1,12 @@
 """Training on mini-batches or with other losses, for methods that do not learn from episodes by cross-entropy."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from protojax import Dataset, Episode, Learner, Splits, augmentation, classifiers, devices
 from protojax.augmentation import Augmentation
@@ -60,14 +60,5 @@ def embed(
     encoder: nn.Module, params: Any, batch_stats: Any, items: jax.Array, axis_name: str | None
 ) -> tuple[jax.Array, Any]:
     """Embed a training batch, sharded across the devices of an axis if there is one -> embeddings, batch_stats."""
-
-    def one_pass(part):
-        return encode(encoder, params, batch_stats, part, train=True, axis_name=axis_name)
-
-    return spread_if_even(one_pass, items, axis_name)
-
-
-def spread_if_even(encode: Callable, items: jax.Array, axis_name: str | None) -> tuple[jax.Array, Any]:
-    """Shard the items across the devices of an axis if they divide evenly; else each device encodes all items."""
-    even = axis_name is not None and items.shape[0] % lax.axis_size(axis_name) == 0
-    return devices.spread(encode, items) if even else encode(items)
+    one_pass = partial(encode, encoder, params, batch_stats, train=True, axis_name=axis_name)
+    return devices.spread(one_pass, items, axis_name)

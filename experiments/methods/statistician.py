@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from experiments.methods import batches
 from experiments.methods.options import Config, ConfigError, Finetuned, Method
-from protojax import Learner, Parametric, Splits, few_shot_learner, pairwise, prototypes, sample_episode
+from protojax import Learner, Parametric, Splits, devices, few_shot_learner, pairwise, prototypes, sample_episode
 from protojax.encoders.block import EPSILON, MOMENTUM
 from protojax.encoders.images import scaled_pixels
 
@@ -53,7 +53,6 @@ class Stack(nn.Module):
     @nn.compact
     def __call__(self, images, *, train=False, axis_name=None):
         x = scaled_pixels(images, (0.0,), (1.0,), jnp.float32)
-        axis_name = None if self.is_initializing() else axis_name
         norm = {'use_running_average': not train, 'momentum': MOMENTUM, 'epsilon': EPSILON, 'axis_name': axis_name}
         for width in self.widths:
             for stride in (1, 1, 2):
@@ -151,7 +150,7 @@ def learner(
         q_z, p_z = apply(own, 'posterior', h, c), apply(own, 'prior', c)
         z = sample_gaussian(jax.random.fold_in(key, 2), q_z)
         codes = jnp.concatenate([z, c], 1)
-        odds, _ = batches.spread_if_even(lambda part: (apply(own, 'decoder', part), ()), codes, axis_name)
+        odds, _ = devices.spread(lambda part: (apply(own, 'decoder', part), ()), codes, axis_name)
         terms = bounds(odds, images.reshape(len(h), -1) > 127, q_z, p_z)
         bound = terms.sum() - context_divergence(q_c).sum()
         correct = classify(own, episode._replace(support=h, query=h, query_labels=of_set)).argmax(1) == of_set

@@ -25,7 +25,6 @@ class ResidualBlock(nn.Module):
     def __call__(self, x, *, train, axis_name):
         init = nn.initializers.he_normal()
         convolution = partial(nn.Conv, self.filters, use_bias=False, dtype=self.dtype, kernel_init=init)
-        axis_name = None if self.is_initializing() else axis_name
         options = {'momentum': MOMENTUM, 'epsilon': EPSILON, 'dtype': self.dtype, 'axis_name': axis_name}
         normalisation = partial(nn.BatchNorm, use_running_average=not train, **options)
         activation = partial(nn.leaky_relu, negative_slope=0.1)

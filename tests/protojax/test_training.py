@@ -72,7 +72,7 @@ def by_hand(episodes):
     return params, average, batch_stats, opt_state, total
 
 
-@pytest.mark.parametrize('devices, episodes', [(8, 1), (1, 8), (4, 8)])
+@pytest.mark.parametrize('devices, episodes', [(8, 1), (3, 1), (1, 8), (4, 8)])  # 3 devices cannot share 16 items
 def test_any_number_of_devices_makes_the_update_by_hand(devices, episodes, x64):
     params, average, batch_stats, opt_state, total = by_hand(episodes)
     state = history(devices, double=True, episodes=episodes, average_decay=DECAY)[-1]
@@ -149,6 +149,5 @@ def test_donated_states_are_deleted():
 
 def test_only_devices_that_can_share_the_work_are_used():
     assert [len(usable_devices(pieces)) for pieces in (16, 9, 11)] == [8, 3, 1]
-    for episodes, pieces in ((1, '16 items'), (4, '4 episodes')):
-        with pytest.raises(ValueError, match=f'cannot divide {pieces} evenly among 3 devices'):
-            step_function(3, episodes=episodes)(start(), IMAGES, jax.random.key(KEY))
+    with pytest.raises(ValueError, match='cannot divide 4 episodes evenly among 3 devices'):
+        step_function(3, episodes=4)(start(), IMAGES, jax.random.key(KEY))
