@@ -163,4 +163,4 @@ def _describe(config, classifier):
 
 
 if __name__ == '__main__':
-    cli.launch_command(Config(), run, arguments=True)
+    cli.launch_command(Config, run, arguments=True)

@@ -72,4 +72,4 @@ def compare(execute: Callable, data: bytes, weights: Pretrained, classifier: Pro
 
 
 if __name__ == '__main__':
-    cli.launch_command(Config(), run)
+    cli.launch_command(Config, run)

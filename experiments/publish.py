@@ -62,4 +62,4 @@ def run(config: PublishConfig) -> None:
 
 
 if __name__ == '__main__':
-    cli.launch_command(PublishConfig(), run)
+    cli.launch_command(PublishConfig, run)

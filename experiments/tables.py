@@ -128,4 +128,4 @@ def run(config: TablesConfig, arguments: Iterable[str]) -> None:
 
 
 if __name__ == '__main__':
-    launch_command(TablesConfig(), run, arguments=True)
+    launch_command(TablesConfig, run, arguments=True)

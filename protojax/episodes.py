@@ -109,7 +109,7 @@ def _choose(bits, count):
     draws = (bits % (lowest + 1 + jnp.arange(number)).astype(jnp.uint32)).astype(jnp.int32)
     indices = jnp.arange(number)
 
-    def insert(i, chosen):  # a new draw goes to the front; a repeated one is replaced by lowest + i, right behind it
+    def insert(i, chosen):  # at the front; if it repeats an earlier draw, insert lowest + i directly after that one
         repeated = chosen == draws[i]
         value = jnp.where(repeated.any(), lowest + i, draws[i])
         index = jnp.where(repeated.any(), jnp.argmax(repeated) + 1, 0)

@@ -20,7 +20,7 @@ from protojax.episodes import Dataset, Episode, sample_episode
 
 EPISODES_AT_ONCE = 32  # per device: enough to fill the vector units, few enough to stay in the cache
 EPISODES_PER_DISPATCH = 1024  # per device: about one second, after which progress is reported
-DISPATCHES_AHEAD = 2  # before the host waits, so that devices never do
+DISPATCHES_AHEAD = 2  # in flight before the host waits, so that devices are never idle
 Progress = Callable[[float], None]  # callback; receives the completed fraction
 
 

@@ -219,7 +219,7 @@ def _best_threshold(scores, labels, repeated):
     correct, others = (np.arange(len(labels)), labels), scores.copy()
     others[correct] = np.inf
     between = np.sqrt(np.median(scores[correct][repeated]) * np.median(others.min(1))) if scores.shape[1] > 1 else 0.0
-    nearest = scores[repeated].min(1)  # of any class: an example near another class is not rejected either
+    nearest = scores[repeated].min(1)  # distance to the nearest class, correct or not
     return max(between, np.quantile(nearest, 1 - FALSE_REJECTIONS, method='median_unbiased'))
 
 

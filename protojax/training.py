@@ -76,8 +76,8 @@ def train_step(
     else:
         found = _mean_over_episodes(gradients, dataset, key, state.step, episodes, axis_name)
     if axis_name is not None:
-        # The sum over devices in pmap is its own transpose: each device holds the gradient of the summed losses with
-        # respect to its copy of the parameters, and the mean over devices is the gradient of the mean loss.
+        # Under pmap the transpose of psum is psum, so each device holds the gradient of the summed losses with respect
+        # to its copy of the parameters, and the mean over devices is the gradient of the mean loss.
         found = lax.pmean(found, axis_name)
     return _updated(state, found, optimizer, report_every, average_decay)
 

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the bottom to the top. A name is a module, or a package with all its modules; the longest match counts.
 LAYERS = [
     ['protojax.errors', 'protojax.files'],
-    ['protojax.distances', 'protojax.classifiers', 'protojax.episodes', 'protojax.devices', 'protojax.prototypes'],
+    ['protojax.distances', 'protojax.classifiers', 'protojax.episodes', 'protojax.devices'],
     ['protojax'],
     ['experiments.drawing', 'experiments.paper.tables', 'experiments.paper.markdown'],
     ['experiments.methods', 'experiments.running', 'experiments.own_images', 'experiments.drawing.run'],

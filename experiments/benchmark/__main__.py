@@ -63,4 +63,4 @@ def measure_sections(
 
 
 if __name__ == '__main__':
-    launch_command(BenchmarkConfig(), run)
+    launch_command(BenchmarkConfig, run)

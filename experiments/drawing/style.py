@@ -24,7 +24,7 @@ COLOURS = BLUE, ORANGE, GREEN, PINK, SKY = '#0072B2', '#E69F00', '#009E73', '#CC
 RED = '#C8102E'  # errors, which are also marked otherwise
 MARKERS = ('o', 's', '^', 'D', 'v')
 DASHES = ('-', '--', '-.', ':')
-UNVARYING = {'png': {'Software': None}, 'pdf': {'CreationDate': None, 'Producer': None}}
+METADATA = {'png': {'Software': None}, 'pdf': {'CreationDate': None, 'Producer': None}}
 
 styled = matplotlib.rc_context(fname=Path(__file__).with_name('plots.mplstyle'))  # decorator of drawing functions
 
@@ -51,7 +51,7 @@ def encoded_drawing(figure: Figure, form: str = 'png') -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Glyph', UserWarning)  # the font lacks some scripts; a box is drawn
         options = {'pil_kwargs': {'optimize': True}} if form == 'png' else {}
-        figure.savefig(stream, dpi=figure.dpi, format=form, metadata=UNVARYING[form], **options)
+        figure.savefig(stream, dpi=figure.dpi, format=form, metadata=METADATA[form], **options)
     return stream.getvalue()
 
 

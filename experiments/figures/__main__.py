@@ -122,7 +122,7 @@ class FiguresConfig(DataOptions, CompilingConfig):
     list: bool = option(False, 'Only describe the figures.')
     output: str = option('figures', 'Output directory.')
     weights: str = option('', 'Bundled weights or weights.safetensors of a run. Default: chosen by the figure.')
-    dataset: str = option('', 'Data set, for figures of several.', choices=('', 'omniglot', 'miniimagenet', 'cub'))
+    dataset: str = option('', 'Data set of a figure that has several.', choices=('', 'omniglot', 'miniimagenet', 'cub'))
     classes: str = option('', 'Only draw classes whose names start with this prefix, e.g. an Omniglot alphabet.')
     folder: str = option('', 'Custom images instead of a data set: a folder with one subfolder per class.')
     dpi: int = option(200, 'Resolution of the PNG file.', minimum=50)
@@ -147,4 +147,4 @@ def run(config: FiguresConfig) -> None:
 
 
 if __name__ == '__main__':
-    cli.launch_command(FiguresConfig(), run)
+    cli.launch_command(FiguresConfig, run)

@@ -19,7 +19,7 @@ from protojax import Episode, Learner, Splits, few_shot_learner
 from protojax.augmentation import Augmentation
 from protojax.distances import Distance, Parametric, cosine, pairwise
 
-# Training with --pretrain.
+# Settings of --pretrain.
 PRETRAINING = {'optimizer': 'momentum', 'learning_rate': 0.05, 'schedule': 'cosine', 'weight_decay': 5e-4}
 PRETRAINING_BATCH = 128  # images
 

@@ -111,7 +111,7 @@ class Config:
 class MethodOptions(Part):
     """Method"""
 
-    # For methods without these options. Not annotated: a ClassVar of one base class would hide the field of another.
+    # For methods without these options. Not annotated, because dataclasses would take them for fields.
     init = ''
     pretrain = 0
     unlabeled = 0
@@ -121,7 +121,7 @@ class MethodOptions(Part):
         return learner
 
     def with_temperature(self, encoder: nn.Module) -> nn.Module:
-        """Return the encoder that is saved; its scale includes the temperature, if it has one."""
+        """Return the encoder that is saved; the scale includes the temperature, if the method has one."""
         return encoder
 
 

@@ -52,4 +52,4 @@ def _load_encoder(name):
 
 
 if __name__ == '__main__':
-    cli.launch_command(Config(), run)
+    cli.launch_command(Config, run)

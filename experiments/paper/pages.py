@@ -51,7 +51,8 @@ def main(_: str = '') -> list[str]:
     """Return the main results on the test classes: both recipes, the paper and the closest re-implementation."""
     columns = [['', "protojax, paper's recipe", 'protojax, `--recipe=modern`', 'paper']]
     for name, title in MAIN.items():
-        table, row = tables.TABLES[name], tables.TABLES[name].rows[-1]
+        table = tables.TABLES[name]
+        row = next(row for row in table.rows if row.name == 'Prototypical networks')
         for column, accuracy, flags in zip(table.columns, row.paper, table.by_column(row), strict=True):
             if accuracy != '-':
                 setting = '50-way zero-shot' if name == 'cub' else column
@@ -123,6 +124,8 @@ def _variants(text: str) -> tuple[str, list[tuple[str, str, list[dict]]]]:
         if runs := records.select(known, {**shared, **records.flags_of(further)}):
             found.append((name, further, runs))
             shared['episodes'] = str(found[0][2][0]['config']['episodes'])
+    if not found:
+        raise ConfigError(f'no published run matches {command!r} and the flags of its rows')
     return command, found
 
 
@@ -150,8 +153,8 @@ def _curves(text: str) -> list[str]:
     episodes = sorted({episode for known in curves.values() for one in known for episode in one}, key=int)
     rows = []
     for name, known in curves.items():
-        looks = [[one[episode] for one in known if episode in one] for episode in episodes]
-        means = [[statistics.mean(look[key] for look in at) for key in ('accuracy', 'loss') if at] for at in looks]
+        scores = [[one[episode] for one in known if episode in one] for episode in episodes]
+        means = [[statistics.mean(one[key] for one in at) for key in ('accuracy', 'loss') if at] for at in scores]
         rows.append([name, *('{:.2f} ({:.3f})'.format(*mean) if mean else '' for mean in means)])
     return markdown.table(['episodes', *episodes], rows)
 

@@ -34,9 +34,9 @@ def read(workdir: str | Path) -> dict | None:
     results, timing = read_json(workdir / 'results.json'), read_json(workdir / 'timing.json', {})
     if results is None:
         return None
-    looks = [report for report in metrics.read(workdir) if report['split'] == 'validation']
-    looks = [look for look in looks if look['episode'] % CURVE_STEP == 0] or looks
-    curve = {str(look['episode']): {'accuracy': 100 * look['accuracy'], 'loss': look['loss']} for look in looks}
+    scores = [report for report in metrics.read(workdir) if report['split'] == 'validation']
+    scores = [score for score in scores if score['episode'] % CURVE_STEP == 0] or scores
+    curve = {str(one['episode']): {'accuracy': 100 * one['accuracy'], 'loss': one['loss']} for one in scores}
     record = {**results, **{name: timing[name] for name in TIMING if name in timing}, 'curve': curve}
     with reading(workdir / 'results.json'):
         check(record)
@@ -69,7 +69,7 @@ def command(experiment: configuration.Experiment, record: dict) -> str:
     """Return the command that reproduces a record today, without the flags that its recipe implies."""
     config, (_, tested, _) = record['config'], _length(record)
     model = {name: config[name] for name in ('way', 'shot') if 'shot' in config}
-    flags = model | configuration.changes(experiment, config, beside=(*model, 'seed', 'data'))
+    flags = model | configuration.changes(experiment, config, ignoring=(*model, 'seed', 'data'))
     if model and tested != experiment.config().episodes.test_episodes:
         flags['test_episodes'] = tested
     if record.get('features', UNNAMED) != UNNAMED:  # not part of the config

@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of the paper. Columns are settings in results.json; the last row is the paper's main result."""
+    """A table of the paper. Columns are settings in results.json."""
 
     number: int  # in the paper
     title: str

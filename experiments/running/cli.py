@@ -1,6 +1,5 @@
 """Start of every command: flags, logging, compilation cache, and errors as one line."""
 
-import dataclasses
 import logging
 import os
 import signal
@@ -36,16 +35,15 @@ def launch(experiment: Experiment) -> None:
     _exit_with(run, experiment.selected)
 
 
-def launch_command(defaults: Part, run: Callable[..., Any], *, arguments: bool = False) -> None:
+def launch_command(part: type[Part], run: Callable[..., Any], *, arguments: bool = False) -> None:
     """Run a function of options as a program; with `arguments` it also gets the arguments that are not flags."""
-    parts, usual = [type(defaults)], dataclasses.asdict(defaults)
 
     def run_command(given):
-        (options,), rest = flags.parse(parts, usual, given, positional=arguments)
+        (options,), rest = flags.parse([part], {}, given, positional=arguments)
         start(getattr(options, 'compilation_cache', 'off'))
         run(options, *([rest] if arguments else []))
 
-    _exit_with(run_command, lambda _: (parts, usual))
+    _exit_with(run_command, lambda _: ([part], {}))
 
 
 def _exit_with(run, selected):

@@ -44,7 +44,7 @@ class ZeroShot(Part):
     @property
     def per_class(self) -> int:
         """Return the number of examples per class in a training episode."""
-        return sum(self.sizes.values()) - self.way
+        return self.query + self.sizes.get('shot', 0)
 
 
 class FewShot(ZeroShot):
@@ -66,19 +66,21 @@ class FewShot(ZeroShot):
 class Training(Part):
     """Training"""
 
-    episodes: int = option(0, 'Training episodes, with --noretrain at most; 0 = until early stopping.', minimum=0)
+    episodes: int = option(0, 'Training episodes (maximum with --noretrain); 0 = until early stopping.', minimum=0)
     episodes_per_step: int = option(1, 'Episodes per update, whose gradients are averaged.', minimum=1)
     optimizer: str = option('adam', 'Optimizer; momentum: 0.9, Nesterov. Paper: adam.', choices=tuple(OPTIMIZERS))
     learning_rate: float = option(1e-3, 'Learning rate. Paper: 1e-3 (CUB: 1e-4).', above=0)
     clip_norm: float = option(0.0, 'Clip gradients to this global norm; 0 disables. Paper: 0.', minimum=0)
     halve_every: int = option(2000, 'Halve the learning rate every N episodes; 0 disables. Paper: 2000.', minimum=0)
     schedule: str = option('halving', 'See --halve_every; cosine: to 0 at --episodes.', choices=('halving', 'cosine'))
-    average_decay: float = option(0.0, 'Decay of the evaluated parameter average; 0 disables.', minimum=0, below=1)
+    average_decay: float = option(0.0, 'Decay of the average that is evaluated; 0 disables.', minimum=0, below=1)
     weight_decay: float = option(0.0, 'Weight decay, added to the gradient. Paper: 0 (CUB: 1e-5).', minimum=0)
     validate_every: int = option(100, 'Episodes between validations. Official code: 100.', minimum=1)
     patience: int = option(50, 'Stop after N validations without a lower loss. Official code: 200.', minimum=1)
     retrain: bool = option(True, 'Retrain on train and validation classes; otherwise keep the best model.')
-    retrain_length: str = option('best', 'Length of --retrain: to the lowest loss, or all.', choices=('best', 'search'))
+    retrain_length: str = option(
+        'best', 'Length of --retrain: up to the best model, or all.', choices=('best', 'search')
+    )
     log_every: int = option(100, 'Episodes between lines of metrics.', minimum=1)
     checkpoint_every: int = option(500, 'Episodes between checkpoints.', minimum=1, identity=False)
 
@@ -116,7 +118,7 @@ class Experiment(NamedTuple):
     options: type[Part] = DataOptions  # of the data
     # Values of options, or a function of the given options that returns these values.
     defaults: Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] = {}
-    recipes: Mapping[str, Mapping[str, Any]] = {}  # by the value of --recipe: values beside the defaults
+    recipes: Mapping[str, Mapping[str, Any]] = {}  # by the value of --recipe: values that replace the defaults
     episodes: type[Part] = FewShot
     asks: tuple[str, ...] = ()  # options that the function `defaults` reads, besides those in FIRST
     details: Callable[[Config, Splits], dict] = lambda config, data: {}  # about the data, for results.json
@@ -142,9 +144,9 @@ class Experiment(NamedTuple):
         return flags.given((*FIRST, *self.asks), arguments)
 
     def selected(self, arguments: Sequence[str]) -> tuple[list[type[Part]], dict[str, Any]]:
-        """Return the parts of the configuration that a command line selects, and values of flags that it lacks.
+        """Return the parts of the configuration that a command line selects, and the defaults of other flags.
 
-        These values come from the experiment, the method and the recipe.
+        The defaults come from the experiment, the method and the recipe.
         """
         given = self.given(arguments)
         method, trained = self.method(given), given.get('init') or given.get('weights')
@@ -195,7 +197,7 @@ def flags_text(values: Mapping[str, Any]) -> str:
     return ' '.join(f'--{name}={text(value)}' for name, value in values.items())
 
 
-def changes(experiment: Experiment, values: Mapping[str, Any], *, beside: Iterable[str] = ()) -> dict[str, Any]:
+def changes(experiment: Experiment, values: Mapping[str, Any], *, ignoring: Iterable[str] = ()) -> dict[str, Any]:
     """Return the options in which a run differs from its experiment's defaults.
 
     The name of a method or recipe stands for the defaults that it selects. Options that the method does not have, such
@@ -204,15 +206,15 @@ def changes(experiment: Experiment, values: Mapping[str, Any], *, beside: Iterab
     Args:
         experiment: Experiment of the run.
         values: Options of the run, as in results.json.
-        beside: Names of options to leave out.
+        ignoring: Names of options to leave out.
     """
     selected: dict[str, Any] = {}
     for name in ('model', 'recipe', 'init', 'encoder'):  # each may decide whether the next one exists
         usual = experiment.config(**selected).flat
         if name in usual and values.get(name, usual[name]) != usual[name]:
             selected[name] = values[name]
-    beside = {name: values[name] for name in beside if name in values}
-    usual = experiment.config(**selected, **beside).identity
+    ignored = {name: values[name] for name in ignoring if name in values}
+    usual = experiment.config(**selected, **ignored).identity
     return {**selected, **{name: value for name, value in values.items() if value != usual.get(name, value)}}
 
 
@@ -220,7 +222,7 @@ def name(experiment: Experiment, config: Config) -> str:
     """Return a name for a run that is unique to its settings."""
     values = {**config.identity, **{asked: config.flat[asked] for asked in experiment.asks}}
     sizes = [f'{values[size]}{size}' for size in ('way', 'shot') if size in values]
-    differing = changes(experiment, values, beside={'way', 'shot', 'seed', 'data', *experiment.asks})
+    differing = changes(experiment, values, ignoring={'way', 'shot', 'seed', 'data', *experiment.asks})
     changed = [f'{key}={text(value)}'.replace('/', '-') for key, value in differing.items()]
     start = experiment.run_name(config) if experiment.run_name else experiment.name
     return '-'.join([start, *sizes, *changed, f'seed{values["seed"]}'])

@@ -17,6 +17,7 @@ from experiments.running.workdir import Workdir, WorkdirError, default_path, wri
 from protojax import Dataset, Pretrained, learners, load_pretrained, photo_weights, pretrained, save_pretrained
 from protojax.checkpoints import Checkpoints
 from protojax.errors import WeightsError, first_line
+from protojax.hub_weights import REPOSITORIES
 
 STAGES = ('pretrain', 'search', 'train')
 
@@ -25,7 +26,7 @@ def run(config: Config, experiment: Experiment) -> dict[str, Any]:
     """Run or resume an experiment and return the contents of results.json."""
     started = time.monotonic()
     for name in (config.run.weights, config.method.init):
-        if name not in ('', *photo_weights.PACKAGED):
+        if name not in ('', *photo_weights.PACKAGED, *REPOSITORIES):
             pretrained.path(name)  # fail fast: loading the data can take minutes
     with progress.phase('loading the data'):
         data = experiment.load(config)
@@ -83,7 +84,7 @@ def _train(job: Job) -> fit.Model:
             return search.best
         found = max(int(search.best.step), 1) * training.episodes_per_step
         episodes = found if training.retrain_length == 'best' else int(search.state.step) * training.episodes_per_step
-        _print(f'lowest validation loss after {found} episodes; retraining on train+validation for {episodes}')
+        _print(f'best checkpoint after {found} episodes; retraining on train+validation for {episodes}')
     return fit.stage(job, 'train', place(*_training_splits(job).values()), episodes=episodes).last
 
 

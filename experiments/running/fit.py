@@ -136,7 +136,7 @@ def fresh(learner: Learner, optimizer: optax.GradientTransformation, key: jax.Ar
     """Return the state at the start of a stage."""
     params, batch_stats = learner.init(key)
     best = Model(jnp.float32(jnp.inf), jnp.int32(0), params, batch_stats)
-    return Fit(create_state(params, batch_stats, optimizer), best)
+    return Fit(create_state(params, batch_stats, optimizer, learner.metrics), best)
 
 
 def schedule(training: Training, episodes: int) -> optax.Schedule:

@@ -101,7 +101,7 @@ def _defined(parts, usual):
             define = flags.DEFINE_multi_string if field.type == TEXTS else flags.DEFINE_list
             define(name, list(map(str, default)), about, **common)
         else:
-            KINDS[type(default)](name, default, about, **common)
+            KINDS[field.type](name, default, about, **common)
     return values
 
 

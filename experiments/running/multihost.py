@@ -20,7 +20,7 @@ from protojax import parallelize
 from protojax.devices import AXIS
 
 SECONDS_TO_LIVE = 30  # maximum life of a run after one of its processes has died
-LOOK_EVERY = 0.2  # seconds between attempts to reach process 0 at the start
+POLL_SECONDS = 0.2  # seconds between attempts to reach process 0 at the start
 SECONDS_TO_START = 600  # maximum delay between the starts of two processes
 SECONDS_TO_PREPARE = 24 * 3600  # barrier timeout, once all processes run
 barriers = itertools.count()  # numbers that make the names of barriers unique
@@ -59,7 +59,7 @@ def _limited_wait(address: str) -> Iterator[None]:
 
     def watch():
         heard = None
-        while not connected.wait(LOOK_EVERY):
+        while not connected.wait(POLL_SECONDS):
             with contextlib.suppress(OSError), socket.create_connection((host, int(port)), SECONDS_TO_LIVE / 10):
                 heard = time.monotonic()
             if heard and time.monotonic() - heard > SECONDS_TO_LIVE:
@@ -80,7 +80,7 @@ def _give_up(reason: str) -> None:
 
 
 def connect(devices: Sequence[jax.Device]) -> None:
-    """Let devices of several processes compute together once, all at the same time.
+    """Run one collective on the devices of all processes, all at the same time.
 
     JAX gives them only 30 seconds to find each other the first time; from then on they wait for the slowest.
     """

@@ -40,7 +40,7 @@ def placed(placement: str, devices: Sequence[jax.Device], *splits: Dataset, in_b
     if len(splits) > 1:
         items = np.zeros(items.shape, items.dtype)
         start = 0
-        for split in splits:  # filled in place: a large data set should not be copied more often than necessary
+        for split in splits:  # filled in place, because a second copy of a large data set may not fit
             items[start : start + len(split.counts), : split.items.shape[1]] = split.items
             start += len(split.counts)
     return place(Dataset(items, counts, attributes), devices)

@@ -1,4 +1,4 @@
-"""Progress on stderr with tqdm: a bar on a terminal, a plain line now and then in a log file.
+"""Progress on stderr with tqdm: a bar on a terminal, a plain line every 30 seconds in a log file.
 
 Bars are redrawn regularly even if nothing is reported, for example while a program is compiled.
 """

@@ -13,7 +13,7 @@ from experiments.running.evaluate import Setting
 from protojax import Pretrained, Score, Splits
 
 CONSTANT = 0.01  # a loss that varies by less than this fraction has not changed
-NEAR_CHANCE = 0.1  # accuracy is at chance level if it exceeds chance by less than this fraction, or than its CI
+NEAR_CHANCE = 0.1  # accuracy is at chance level if it exceeds chance by less than this fraction of it, or its CI
 
 
 def of_run(

@@ -84,7 +84,7 @@ class Workdir:
         try:
             with writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-                # Held until the process ends, however it ends. Neither follows a link nor waits for a pipe.
+                # Held until the process ends, however it ends. The flags prevent following links and waiting for pipes.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
                 self._lock = os.fdopen(os.open(self.path / '.lock', flags, 0o644), 'w')
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
