@@ -86,7 +86,8 @@ def _check(config: Config, paths: list[str]) -> np.float32 | None:
         raise ConfigError('--head=logistic is fitted to the examples of all classes; remove --classifier and --save')
     if config.save and not (config.save.endswith('.safetensors') and Path(config.save).absolute().parent.is_dir()):
         raise ConfigError(f'--save={config.save} must end in .safetensors and be in an existing folder')
-    Path(config.output).expanduser().mkdir(parents=True, exist_ok=True)
+    if paths:
+        Path(config.output).expanduser().mkdir(parents=True, exist_ok=True)
     try:
         threshold = np.inf if config.unknown in ('auto', 'off') else float(config.unknown)
     except ValueError:

@@ -82,7 +82,8 @@ def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Cal
     patience, per_step = training.patience * training.validate_every, training.episodes_per_step
     init_key, episode_key = jax.random.split(jax.random.key(config.run.seed))
     checkpoints = Checkpoints(workdir.path / name)
-    with phase(f'{name}: preparing'):
+    title = 'train' if name == 'search' and not training.retrain else name
+    with phase(f'{title}: preparing'):
         initial = fresh(learner, optimizer(training, episodes), init_key)
         step, (state, best) = checkpoints.restore(initial) or (0, initial)
         state = place(state, job.devices)
@@ -100,7 +101,7 @@ def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Cal
         exhausted = validate is not None and (step - int(best.step)) * per_step >= patience
         return exhausted or (episodes and step * per_step >= episodes)
 
-    with bar(name, episodes, done=step * per_step, postfix='compiling') as shown:
+    with bar(title, episodes, done=step * per_step, postfix='compiling') as shown:
         while not finished():
             state, step = advance(state, step, next(feed), episode_key)
             if due(training.log_every):
