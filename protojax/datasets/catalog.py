@@ -3,7 +3,6 @@
 import collections
 import functools
 import pathlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ Found = tuple[str, dict[str, list[Example]], Callable[[Example], bytes]]  # titl
 
 
 @functools.lru_cache(maxsize=1)  # finding the classes takes a pass over all examples
+@prepared.features_of_tfds()
 def find(name: str, data_dir: str | None, image_key: str, label_key: str) -> Found:
     """Find the encoded images of the set `name` of TFDS, which is downloaded and prepared first if necessary.
 
@@ -29,8 +29,6 @@ def find(name: str, data_dir: str | None, image_key: str, label_key: str) -> Fou
     """
     try:
         root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
-        for path in root.glob(f'{re.split("[:/]", name)[0]}/**/features.json'):
-            prepared.check_features(path)
         builder = tfds.builder(name, data_dir=root)
         if not builder.is_prepared():
             builder = tfds.builder(name, data_dir=root, file_format='array_record')

@@ -6,7 +6,6 @@ A `Plan` describes how. Each record is a class: its `name`, `items` [n, ...] and
 import contextlib
 import fcntl
 import io
-import json
 import os
 import pathlib
 import shutil
@@ -106,6 +105,25 @@ def _real(plan: Plan, paths: Paths, data_dir: str | os.PathLike | None, splits: 
     return found
 
 
+@contextlib.contextmanager
+def features_of_tfds() -> Iterator[None]:
+    """Raise ValueError if a features.json names a feature outside TFDS, whose module TFDS would import."""
+    base = tfds.features.FeatureConnector
+    known = base.cls_from_name
+
+    def find(name):
+        if not name.startswith('tensorflow_datasets.core.features.'):
+            raise ValueError(f'features.json refers to {name[:100]}')
+        return known(name)
+
+    base.cls_from_name = find
+    try:
+        yield
+    finally:
+        base.cls_from_name = known
+
+
+@features_of_tfds()
 def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tuple[dict[str, Dataset] | None, str]:
     """Return the splits, or None and the problem: '' if there are none, or none from the source with this mark."""
     if not folder.exists():
@@ -113,7 +131,6 @@ def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tupl
     try:
         if mark not in (None, (folder / SOURCE).read_text().split()[0]):
             return None, ''
-        check_features(folder / 'features.json')
         builder = tfds.builder_from_directory(folder)
         found = {name: builder.as_data_source(split=name) for name in builder.info.splits}
         if not found:
@@ -121,17 +138,6 @@ def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tupl
         return {name: _stacked(found[name]) for name in splits if name in found}, ''
     except Exception as error:  # array_record, protobuf and TFDS have no common exception
         return None, first_line(error)
-
-
-def check_features(path: pathlib.Path) -> None:
-    """Raise ValueError if a features.json names a module outside TFDS, which TFDS would import."""
-
-    def check(part):
-        for value in part.values():
-            if isinstance(value, str) and '.' in value and not value.startswith('tensorflow_datasets.core.features.'):
-                raise ValueError(f'{path.name} refers to {value[:100]}')
-
-    json.loads(path.read_text(), object_hook=check)
 
 
 def _stacked(source: Sequence[dict]) -> Dataset:

@@ -1,6 +1,7 @@
 """Data are prepared once, completely or not at all, and again if they are corrupted or the source is another."""
 
 import functools
+import json
 import os
 import pathlib
 import resource
@@ -66,7 +67,9 @@ def test_prepared_data_import_no_module(source, tmp_path, monkeypatch):
     (tmp_path / 'malicious.py').write_text('raise SystemExit')
     monkeypatch.syspath_prepend(tmp_path)
     features = tmp_path / 'prepared/numbers/plain/1.0.0/features.json'
-    features.write_text(features.read_text().replace('tensorflow_datasets.core.features.text_feature', 'malicious'))
+    kind = 'tensorflow_datasets.core.features.features_dict.FeaturesDict'
+    nested = {'json': r'{"a": {"type": "malicious\u002eText", "content": {}}}'}  # JSON in JSON, with an escape
+    features.write_text(json.dumps({'pythonClassName': kind, 'jsonFeature': nested}))
     with pytest.raises(DataError, match='corrupted .*refers to malicious.Text'):
         load(tmp_path)
 
