@@ -79,7 +79,7 @@ def _real(plan: Plan, paths: Paths, data_dir: str | os.PathLike | None, splits: 
         raise DataError(f'`data_dir={data_dir}` is not a local folder; choose one')
     root = pathlib.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser().absolute()
     folder, mark = root / plan.folder, sources.fingerprint(paths) if paths else None
-    found, problem = _read(folder, mark, splits)
+    found, problem = _read(plan, folder, mark, splits)
     if found is not None:
         return found
     try:
@@ -87,10 +87,10 @@ def _real(plan: Plan, paths: Paths, data_dir: str | os.PathLike | None, splits: 
         if not paths:
             raise Missing(f'{plan.title} is not prepared in {root} and cannot be downloaded; pass yours as `source`')
         with _alone(folder.parent):
-            found, problem = _read(folder, mark, splits)  # another process may just have prepared them
+            found, problem = _read(plan, folder, mark, splits)  # another process may just have prepared them
             if found is None:
                 _write(plan, paths, folder)
-                found, problem = _read(folder, None, splits)
+                found, problem = _read(plan, folder, None, splits)
     except Missing as error:
         if problem:  # with corrupted data, the user does not want synthetic data
             raise DataError(f'{folder} is corrupted ({problem}) and {error}') from error
@@ -124,7 +124,9 @@ def features_of_tfds() -> Iterator[None]:
 
 
 @features_of_tfds()
-def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tuple[dict[str, Dataset] | None, str]:
+def _read(
+    plan: Plan, folder: pathlib.Path, mark: str | None, splits: Sequence[str]
+) -> tuple[dict[str, Dataset] | None, str]:
     """Return the splits, or None and the problem: '' if there are none, or none from the source with this mark."""
     if not folder.exists():
         return None, ''
@@ -132,6 +134,9 @@ def _read(folder: pathlib.Path, mark: str | None, splits: Sequence[str]) -> tupl
         if mark not in (None, (folder / SOURCE).read_text().split()[0]):
             return None, ''
         builder = tfds.builder_from_directory(folder)
+        for name, expected in plan.features.items():
+            if repr(own := builder.info.features[name]) != repr(expected):
+                raise ValueError(f'expected {name} as {expected}, got {own}')
         found = {name: builder.as_data_source(split=name) for name in builder.info.splits}
         if not found:
             return None, 'it has no splits'

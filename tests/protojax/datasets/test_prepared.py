@@ -38,7 +38,9 @@ PLAN = prepared.Plan('Numbers', 'numbers/plain/1.0.0', FEATURES, lambda source: 
 
 def load(place, source=None, data='real', **options):
     directory = options.pop('data_dir', place / 'prepared')
-    return prepared.load(PLAN, data=data, source=source, data_dir=directory, synthetic=lambda: SYNTHETIC, **options)
+    return prepared.load(
+        options.pop('plan', PLAN), data=data, source=source, data_dir=directory, synthetic=lambda: SYNTHETIC, **options
+    )
 
 
 def write(folder, shift=0):
@@ -72,6 +74,13 @@ def test_prepared_data_import_no_module(source, tmp_path, monkeypatch):
     features.write_text(json.dumps({'pythonClassName': kind, 'jsonFeature': nested}))
     with pytest.raises(DataError, match='corrupted .*refers to malicious.Text'):
         load(tmp_path)
+
+
+def test_prepared_data_have_the_features_of_their_plan(source, tmp_path):
+    load(tmp_path, source)
+    plan = PLAN._replace(features={'items': tfds.features.Tensor(shape=(None, 3), dtype=np.float32)})
+    with pytest.raises(DataError, match=r'corrupted \(expected items as .*3.*, got .*2'):
+        load(tmp_path, plan=plan)
 
 
 def test_prepared_data_need_no_source(tmp_path, source):
