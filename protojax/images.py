@@ -28,6 +28,7 @@ HEIC = (b'ftypheic', b'ftypheix', b'ftyphevc', b'ftypmif1', b'ftypmsf1')  # byte
 INKS = ('auto', 'dark', 'light')
 SAMPLE = 64  # number of images that decide whether all are drawings
 MIN_CONTRAST = 32  # levels between background and foreground below which contrast is not stretched to 255
+LARGEST = 1 << 26  # maximum number of pixels of an image that is resized before it is cropped
 OPENING = threading.Lock()  # held while Pillow's warnings are ignored in all threads
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
@@ -149,12 +150,12 @@ def decode_image(data: bytes, form: ImageForm, *, name: str = 'this', ink: str =
         if not form.resize_first:
             picture.draft(mode, tuple(int(2 * size / (form.crop or 1.0)) for size in (width, height)))
         flat = _flat(_upright(picture), mode)
+        if form.resize_first:
+            return np.asarray(_resized_and_cropped(flat, form))
+        filter = Image.Resampling.BOX if mode == 'L' else Image.Resampling.BICUBIC
+        pixels = np.asarray(flat.resize((width, height), filter, box=_visible_part(flat, form.crop)))
     except Exception as error:  # corrupted images raise exceptions of many types
         raise DataError(f'{name} is not a usable image ({first_line(error)})') from error
-    if form.resize_first:
-        return np.asarray(_resized_and_cropped(flat, form))
-    filter = Image.Resampling.BOX if mode == 'L' else Image.Resampling.BICUBIC
-    pixels = np.asarray(flat.resize((width, height), filter, box=_visible_part(flat, form.crop)))
     return _light_on_dark(pixels, ink)[..., None] if mode == 'L' else pixels
 
 
@@ -250,6 +251,8 @@ def _resized_and_cropped(picture: Image.Image, form: ImageForm) -> Image.Image:
     height, width, _ = form.item_shape
     shorter = round(min(height, width) / (form.crop or 1.0))
     across, down = (shorter * side // min(picture.size) for side in picture.size)
+    if across * down > LARGEST:
+        raise ValueError(f'{picture.width}x{picture.height} pixels are too narrow')
     left, upper = (across - width) // 2, (down - height) // 2
     resized = picture.resize((across, down), Image.Resampling.BICUBIC)
     return resized.crop((left, upper, left + width, upper + height))

@@ -157,6 +157,15 @@ def test_hostile_files_are_refused_in_one_line(tmp_path, name):
     assert '\n' not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    'form', [ImageForm((224, 224, 3), 1.0, True), ImageForm((16, 16, 3), 1e-9, True), ImageForm((16, 16, 3), 2.0)]
+)
+def test_sizes_that_fill_the_memory_or_are_impossible(tmp_path, form):
+    Image.new('1', (65535, 1)).save(tmp_path / 'x.png')
+    with pytest.raises(DataError, match=r'x\.png is not a usable image'):
+        read_image(tmp_path / 'x.png', form)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / 'pipe.png')
     with pytest.raises(DataError, match='not a regular file'):
