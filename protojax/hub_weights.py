@@ -63,6 +63,7 @@ def load(name: str | os.PathLike) -> tuple[vit.VisionTransformer, Any, dict]:
         encoders.check_settings(encoder)
         with safetensors.safe_open(path, 'np') as file:
             params = vit.from_hub(encoder, file.get_tensor, clip=config['model_type'] == 'clip')
+        encoders.dimensions(encoder, encoder.item_shape)
         digest = files.sha256(path)
     except Exception as error:  # corrupted files raise many types
         raise WeightsError(f'{path} is not a usable DINOv2 or CLIP network ({first_line(error)})') from error

@@ -192,8 +192,8 @@ def _checked(description: dict, variables: dict, encoder: nn.Module) -> Pretrain
         raise ValueError(f'expected items of shape {encoder.item_shape}, got {item_shape}')
     encoder = encoders.bind_item_shape(encoder, item_shape)
     variables = {part: variables.get(part, {}) for part in PARTS}
-    expected = dict(zip(PARTS, encoders.shapes(encoder, item_shape), strict=False))
     dimensions, attribute_encoder = encoders.dimensions(encoder, item_shape), None
+    expected = dict(zip(PARTS, encoders.shapes(encoder, item_shape), strict=False))
     if 'attribute_encoder' in description:
         attribute_encoder = _encoder(description['attribute_encoder'])
         expected['classifier'], _ = encoders.shapes(attribute_encoder)

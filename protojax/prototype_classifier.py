@@ -171,7 +171,7 @@ class PrototypeClassifier:
         if shapes != ((way,), (way,)) or types != (np.float64, np.int32) or self.counts.min(initial=1) < 1:
             raise ValueError(f'expected float64 sums [{way}, D] and {way} positive int32 counts, got {types} {shapes}')
         if not np.abs(self.sums).max(initial=0) < LARGEST_SUM:
-            raise ValueError(f'expected finite sums of embeddings below {LARGEST_SUM:.0f}; scale the embeddings down')
+            raise WeightsError(f'expected finite sums of embeddings below {LARGEST_SUM:.0f}; scale the embeddings down')
         if not (self.threshold >= 0 and 0 < self.temperature < np.inf):
             raise ValueError(f'invalid temperature {self.temperature} or threshold {self.threshold}')
         return self
@@ -195,8 +195,8 @@ def read(path: str | os.PathLike) -> tuple[Any, str]:
     """Read a saved classifier and the `encoder` that it was saved with."""
     try:
         arrays, description = files.read_arrays(path)
-        if description['format'] != FORMAT:
-            raise ValueError(f'expected format {FORMAT!r}')
+        if description['format'] != FORMAT or not description['names']:
+            raise ValueError(f'expected format {FORMAT!r} and at least one class')
         numbers = (np.float32(arrays[name].item()) for name in ('temperature', 'threshold'))
         classifier = PrototypeClassifier(tuple(description['names']), arrays['sums'], arrays['counts'], *numbers)
         return classifier.checked(), str(description['encoder'])
@@ -211,7 +211,7 @@ def _nearest(embeddings, prototypes, temperature, radii):
     distances = pairwise(squared_euclidean)(embeddings, prototypes)
     distances = jnp.maximum(distances, 0)  # rounding can make it negative
     probabilities = jax.nn.softmax(-distances / temperature)
-    return jnp.argmin(distances, 1), probabilities, distances, (distances > radii[None]).all(1)
+    return jnp.argmin(distances, 1), probabilities, distances, ~(distances <= radii[None]).any(1)
 
 
 def _best_threshold(scores, labels, repeated):

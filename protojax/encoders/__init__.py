@@ -32,6 +32,7 @@ It may have these fields:
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ from protojax.encoders.linear import LinearMap as LinearMap
 from protojax.encoders.photos import EfficientNetLite as EfficientNetLite
 from protojax.encoders.resnet12 import ResNet12 as ResNet12
 
-LARGEST, DEEPEST = 1 << 16, {'blocks': 256, 'depth': 8}  # limits of numbers in files: creating a network takes time
+# Limits of numbers in files: creating a network takes time, and large items take memory.
+LARGEST, DEEPEST, LARGEST_ITEM = 1 << 16, {'blocks': 256, 'depth': 8, 'grid': 256}, 1 << 24
 
 
 def init(encoder: nn.Module, key: jax.Array, item_shape: Sequence[int]) -> tuple[Any, Any]:
@@ -68,6 +70,8 @@ def shapes(encoder: nn.Module, item_shape: Sequence[int] | None = None) -> tuple
 
 def dimensions(encoder: nn.Module, item_shape: Sequence[int]) -> int:
     """Return the number of dimensions of the embeddings of items of a shape."""
+    if math.prod(item_shape) > LARGEST_ITEM:
+        raise ValueError(f'items of shape {tuple(item_shape)} are too large')
     item = jax.ShapeDtypeStruct((1, *item_shape), jnp.uint8)
     shape = jax.eval_shape(functools.partial(encode, encoder), *shapes(encoder, item_shape), item)[0].shape
     if len(shape) != 2 or shape[0] != 1 or shape[1] < 1:

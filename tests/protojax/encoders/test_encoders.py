@@ -35,6 +35,8 @@ def test_size_of_conv4(shape, dimensions):
     assert encoders.dimensions(Conv4(kernels=False), shape) == dimensions
     assert count(params) == 9 * shape[-1] * 64 + 2 * 64 + 3 * (9 * 64 * 64 + 2 * 64)
     assert count(batch_stats) == 4 * 2 * 64
+    with pytest.raises(ValueError, match='too large'):  # in a file of weights
+        encoders.dimensions(Conv4(), (9999, 9999, 1))
 
 
 def test_conv4_is_four_blocks_on_scaled_pixels():

@@ -95,6 +95,11 @@ def reconfigured(file, **changes):
     config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
 
 
+def resized(file):
+    config = file.with_name('config.json')
+    config.write_text(config.read_text().replace('"image_size": 70', '"image_size": 75'))
+
+
 def piped(file):
     file.with_name('config.json').unlink()
     os.mkfifo(file.with_name('config.json'))
@@ -105,6 +110,7 @@ BAD = {
     r'tensor encoder\.layer\.0\.': lambda file: reconfigured(file, model_type='dinov2', patch_size=14, image_size=70),
     r'visual_projection\.weight: expected .* \(16, 13\)': lambda file: reconfigured(file, projection_dim=13),
     'cannot have blocks=1000000000': lambda file: reconfigured(file, vision_config={'num_hidden_layers': 10**9}),
+    'divisible into patches of 14': resized,
     'No such file': lambda file: file.with_name('config.json').unlink(),
     'not a regular file': piped,
     'Expecting value': lambda file: file.with_name('config.json').write_text(''),
