@@ -47,7 +47,7 @@ class FoundImages(NamedTuple):
     paths: tuple[pathlib.Path, ...]
     classes: tuple[str, ...]  # folder of each file, relative to the given path; '' for none
     empty: tuple[str, ...]  # folders without any image
-    others: tuple[pathlib.Path, ...]  # files with other extensions
+    others: tuple[pathlib.Path, ...]  # files with other extensions, unreadable folders, links to folders
 
 
 class Images(NamedTuple):
@@ -96,11 +96,11 @@ def find_images(paths: Paths) -> FoundImages:
         path = pathlib.Path(path).expanduser()
         if not path.exists():
             raise DataError(f'{path} does not exist')
-        if path.is_file():
-            files.append((path, ''))
-        for at, folders, names in os.walk(path):
+        # A file, or a folder that cannot be read, is an error of `walk`.
+        for at, folders, names in os.walk(path, onerror=lambda error: files.append((pathlib.Path(error.filename), ''))):
             folders[:] = sorted(name for name in folders if not name.startswith('.'))
-            names = sorted(name for name in names if not name.startswith('.'))
+            links = [name for name in folders if os.path.islink(os.path.join(at, name))]  # `walk` does not follow them
+            names = sorted(name for name in names + links if not name.startswith('.'))
             name = pathlib.Path(at).relative_to(path).as_posix().removeprefix('.')
             files += [(pathlib.Path(at, file), name) for file in names]
             if name and not folders and not any(map(_is_image, names)):
@@ -118,7 +118,7 @@ def contents(path: str | os.PathLike) -> bytes:
     """Return the bytes of an image file."""
     try:
         return read_whole(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         raise DataError(f'{pathlib.Path(path)} cannot be read ({first_line(error)})') from error
 
 

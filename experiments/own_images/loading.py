@@ -60,7 +60,7 @@ def find_images(paths: Sequence[str], flag: str) -> FoundImages:
     except DataError as error:
         raise ConfigError(f'--{flag}: {error}') from error
     if found.others:
-        warn(f'ignored {counted(len(found.others), "file")} of other formats, first: {found.others[0]}')
+        warn(f'ignored {counted(len(found.others), "path")} without readable images, first: {found.others[0]}')
     if not found.paths:
         raise ConfigError(f'--{flag}: no image in {", ".join(paths)}')
     return found

@@ -64,9 +64,9 @@ def _exit_with(run, selected):
         sys.exit(multihost.leave(128 + signal.SIGINT))
     except BrokenPipeError:  # the reader of the output, such as head, has ended
         os._exit(128 + signal.SIGPIPE)
-    except (*ERRORS, OSError) as error:
+    except (*ERRORS, OSError, MemoryError) as error:
         sys.unraisablehook = lambda _: None  # after a failed save, each unfinished array would print a traceback
-        reason = errors.first_line(error) if isinstance(error, OSError) else error
+        reason = errors.first_line(error) if isinstance(error, OSError | MemoryError) else error
         print(f'error: {flags.message(reason)}', file=sys.stderr)
         sys.exit(multihost.leave(1))
     except jax.errors.JaxRuntimeError as error:

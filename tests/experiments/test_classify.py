@@ -161,7 +161,7 @@ def test_unreadable_files_are_reported_and_left_out(folder, saved, tmp_path, cap
     assert [(answer['file'], answer['true_class']) for answer in found] == [(str(good), '')]
     printed = capsys.readouterr()
     assert 'accuracy' not in printed.out and not (tmp_path / 'confusion.png').exists()
-    assert 'ignored 1 unreadable file, first: ' in printed.err and 'ignored 1 file of other formats' in printed.err
+    assert 'ignored 1 unreadable file, first: ' in printed.err and 'ignored 1 path without' in printed.err
 
 
 def test_bad_support_sets_are_rejected(folder, tmp_path):

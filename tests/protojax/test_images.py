@@ -166,10 +166,13 @@ def test_sizes_that_fill_the_memory_or_are_impossible(tmp_path, form):
         read_image(tmp_path / 'x.png', form)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_endless_files_are_not_read(tmp_path):
     os.mkfifo(tmp_path / 'pipe.png')
-    with pytest.raises(DataError, match='not a regular file'):
-        read_image(tmp_path / 'pipe.png', COLOUR)
+    with open(tmp_path / 'huge.png', 'wb') as file:
+        file.truncate(1 << 42)
+    for name, reason in {'pipe': 'not a regular file', 'huge': 'MemoryError'}.items():
+        with pytest.raises(DataError, match=reason):
+            read_image(tmp_path / f'{name}.png', COLOUR)
 
 
 @pytest.fixture
@@ -198,6 +201,17 @@ def test_a_folder_of_folders_is_classes(folder):
     assert 'dog/1.png' in unreadable and 'notes.txt is not an image' in other
     together = load_images([folder / 'cat', folder / 'loose.png'], COLOUR)
     assert together.names == () and together.labels.tolist() == [-1] * 3
+
+
+def test_folders_that_are_not_entered_are_reported(folder, monkeypatch):
+    def scandir(path, scandir=os.scandir):  # fails although the tests may run as root, who can read every folder
+        return scandir('/nowhere/fish' if 'fish' in path else path)
+
+    monkeypatch.setattr(os, 'scandir', scandir)
+    (folder / 'linked').symlink_to('cat')
+    loaded = load_images(folder, COLOUR)
+    assert loaded.names == ('birds/owl', 'cat', 'dog')
+    assert [line.split()[0].split('/')[-1] for line in loaded.skipped] == ['1.png', 'linked', 'notes.txt', 'fish']
 
 
 def test_the_form_is_that_of_the_encoder(folder):
