@@ -96,8 +96,8 @@ def find_images(paths: Paths) -> FoundImages:
         path = pathlib.Path(path).expanduser()
         if not path.exists():
             raise DataError(f'{path} does not exist')
-        # A file, or a folder that cannot be read, is an error of `walk`.
-        for at, folders, names in os.walk(path, onerror=lambda error: files.append((pathlib.Path(error.filename), ''))):
+        failed: list[OSError] = []
+        for at, folders, names in os.walk(path, onerror=failed.append):
             folders[:] = sorted(name for name in folders if not name.startswith('.'))
             links = [name for name in folders if os.path.islink(os.path.join(at, name))]  # `walk` does not follow them
             names = sorted(name for name in names + links if not name.startswith('.'))
@@ -105,6 +105,7 @@ def find_images(paths: Paths) -> FoundImages:
             files += [(pathlib.Path(at, file), name) for file in names]
             if name and not folders and not any(map(_is_image, names)):
                 empty.append(name)
+        files += [(pathlib.Path(error.filename), '') for error in failed]  # `path` if it is a file; unreadable folders
     images = [(file, name) for file, name in files if _is_image(file)]
     others = tuple(file for file, _ in files if not _is_image(file))
     return FoundImages(tuple(file for file, _ in images), tuple(name for _, name in images), tuple(empty), others)

@@ -49,6 +49,7 @@ def launch_command(part: type[Part], run: Callable[..., Any], *, arguments: bool
 def _exit_with(run, selected):
     """Print help or run a function of the arguments, and exit with code 0 or with a one-line error."""
     given = sys.argv[1:]
+    sys.stdout.reconfigure(errors='backslashreplace')  # type: ignore[union-attr] # names of files may not be text
     try:
         if HELP & set(given):
             description = sys.modules['__main__'].__doc__ or ''

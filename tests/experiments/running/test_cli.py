@@ -1,7 +1,11 @@
 """Log lines of the library in a command."""
 
+import io
 import logging
+import sys
 from pathlib import Path
+
+import pytest
 
 from experiments.running import cli
 from protojax.datasets import cub
@@ -19,3 +23,16 @@ def test_messages_of_the_library_name_flags_and_look_like_our_own(capsys, tmp_pa
             logging.root.handle(logging.LogRecord('any', level, str(path), 1, 'from %s', (path.name,), None))
     lines = capsys.readouterr().err.splitlines()
     assert lines == ['from any.py', 'warning: from any.py', 'warning: from orbax.py']
+
+
+def test_any_text_can_be_printed_and_memory_may_be_too_small(monkeypatch, capsys):
+    def run(_):
+        print('± \udce9')
+        raise MemoryError
+
+    monkeypatch.setattr(sys, 'argv', [''])
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(printed := io.BytesIO(), 'ascii'))
+    with pytest.raises(SystemExit, match='1'):
+        cli._exit_with(run, None)
+    sys.stdout.flush()
+    assert printed.getvalue() == b'\\xb1 \\udce9\n' and capsys.readouterr().err == 'error: MemoryError\n'
