@@ -94,7 +94,7 @@ def find(
 
 
 def _mark(path: pathlib.Path) -> str:
-    return f'{path.name} {path.stat().st_size}'
+    return f'{path.name} {path.exists() and path.stat().st_size}'  # it may be a broken link
 
 
 def _in_folder(source: pathlib.Path) -> dict[str, Classes]:
@@ -122,7 +122,7 @@ def _divide(splits: dict[str, Classes], split: str | os.PathLike, seed: int) -> 
         fractions = [float(part) for part in str(split).split(',')]
     except ValueError:
         splits, fractions = _listed(pathlib.Path(split).expanduser(), _together(splits)), FRACTIONS
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+    if len(fractions) != 3 or min(fractions) <= 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise DataError(f'`split={split}` must be three numbers above 0 with a sum of 1, or a file')
     unseen = {name for part, classes in splits.items() if part in ('validation', 'test') for name in classes}
     if unseen and unseen <= splits['train'].keys():

@@ -42,9 +42,9 @@ def attempt(path: str | os.PathLike, problem: str) -> Iterator[None]:
 
 
 def lines(path: pathlib.Path) -> list[str]:
-    """Return the lines of a UTF-8 text file that are not empty, without surrounding spaces."""
+    """Return the lines of a UTF-8 text file that are not empty, without surrounding spaces and byte order mark."""
     with attempt(path, 'is not a text file'), files.open_file(path) as file:
-        return [line.strip() for line in file.read().decode().splitlines() if line.strip()]
+        return [line.strip() for line in file.read().decode('utf-8-sig').splitlines() if line.strip()]
 
 
 def array(path: pathlib.Path) -> np.ndarray:

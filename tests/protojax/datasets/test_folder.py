@@ -79,7 +79,7 @@ def test_train_and_test_with_the_same_classes_are_put_together(tmp_path, caplog)
 
 def test_classes_are_divided_by_a_file(ten, tmp_path, caplog):
     file = tmp_path / 'split.txt'
-    file.write_text('[train]\nclass3\nclass1\n[val]\nclass5\n\n[test]\nclass7\nclass9\n')
+    file.write_text('[train]\nclass3\nclass1\n[val]\nclass5\n\n[test]\nclass7\nclass9\n', 'utf-8-sig')
     expected = {'train': ['class3', 'class1'], 'validation': ['class5'], 'test': ['class7', 'class9']}
     assert {split: list(own) for split, own in folder.find(ten, split=file).splits.items()} == expected
     assert 'does not list 5 classes, which are left out (first: class0)' in caplog.text
@@ -145,8 +145,10 @@ def unusable(place):
     yield fill(place / 'few', {'a': 2, 'b': 2, 'c': 2}), {}, 'need at least 6 classes, got 3'
     good = fill(place / 'good', dict.fromkeys('abcdef', 1))
     yield good, {'split': '0.5,0.5'}, 'split=0.5,0.5'
+    yield good, {'split': 'nan,nan,nan'}, 'split=nan'
     yield good, {'split': 'half'}, '`split=half` is neither'
-    (good / 'c' / '0.jpg').write_bytes(b'x')
+    (good / 'c' / '0.jpg').unlink()
+    (good / 'c' / '0.jpg').symlink_to('nowhere')
     yield good, {}, "no image of class 'c'"
     Image.new('RGB', (9, 9)).save(good / 'x.png')
     yield good, {}, r'x\.png is not in a class'
