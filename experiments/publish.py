@@ -14,6 +14,7 @@ from experiments.drawing.charts import CHARTS
 from experiments.paper import comparison, pages, records
 from experiments.running import cli, progress
 from experiments.running.config import ConfigError, Part, option
+from experiments.running.workdir import reading
 from experiments.tables import EXPERIMENTS
 from protojax.files import write_whole
 
@@ -39,11 +40,12 @@ def add(workdir: str | Path) -> None:
     record = records.read(workdir)
     if record is None:
         raise ConfigError(f'{workdir}/results.json does not exist; --add expects the workdir of a finished run')
-    if record['synthetic'] or record['dataset'] not in TITLES:
-        raise ConfigError(f"{workdir} is a run on {record['dataset']}; only runs on the paper's data are published")
-    experiment = EXPERIMENTS[TITLES[record['dataset']]]
-    record = records.of_training(record)
-    command = {'command': records.command(experiment, record)}
+    with reading(Path(workdir, 'results.json')):
+        if record['synthetic'] or record['dataset'] not in TITLES:
+            raise ConfigError(f"{workdir} is a run on {record['dataset']}; only runs on the paper's data are published")
+        experiment = EXPERIMENTS[TITLES[record['dataset']]]
+        record = records.of_training(record)
+        command = {'command': records.command(experiment, record)}
     records.append(experiment.name, command | record | command)  # the command comes first
 
 

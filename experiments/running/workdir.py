@@ -146,7 +146,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turn any error, because corrupted files cause many kinds, into a WorkdirError."""
     try:
         yield
-    except WorkdirError:
+    except (WorkdirError, configuration.ConfigError):
         raise
     except Exception as error:
         raise WorkdirError(

@@ -9,6 +9,7 @@ import pytest
 from experiments import cub, miniimagenet, omniglot, publish
 from experiments.paper import records
 from experiments.running.config import ConfigError
+from experiments.running.workdir import WorkdirError
 
 PROGRAMS = {'omniglot': omniglot, 'miniimagenet': miniimagenet, 'cub': cub}
 PUBLISHED = [record for name in PROGRAMS for record in records.published(name)]
@@ -67,11 +68,13 @@ def workdir(tmp_path, monkeypatch):
         ({'synthetic': True, 'dataset': 'synthetic handwriting'}, "only runs on the paper's data"),
         ({'features': '$(reboot) --way'}, 'would need quotes'),
         ({'weights': {'config': {}}}, 'does not contain the config'),
+        ({'config': {'shot': 1, 'episodes': 1}}, "is corrupted .'way'."),
+        ({'dataset': []}, 'is corrupted .unhashable'),
     ],
 )
 def test_other_runs_are_rejected_in_one_line(workdir, values, message):
     (workdir / 'results.json').write_text(json.dumps({**LAST, **values}))
-    with pytest.raises(ConfigError, match=f'^.*{message}.*$'):
+    with pytest.raises((ConfigError, WorkdirError), match=f'^.*{message}.*$'):
         publish.add(workdir)
     with pytest.raises(ConfigError, match='expects the workdir of a finished run'):
         publish.add(workdir / 'nothing')
