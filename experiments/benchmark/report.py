@@ -100,7 +100,7 @@ def earlier(output: Path, machine: dict) -> list[dict]:
         results = json.loads(output.read_text())
         same = results['machine']['versions'].items() <= machine['versions'].items()
         return results['sections'] if same and results['machine']['processor'] == machine['processor'] else []
-    except (OSError, ValueError, KeyError, TypeError):
+    except Exception:  # a file of another program may contain anything
         return []
 
 

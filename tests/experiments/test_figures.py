@@ -93,7 +93,10 @@ def test_zero_shot_trains_if_there_are_no_weights(tmp_path, monkeypatch):
         ({'figure': 'way', 'dataset': 'cub'}, '--figure=way does not support --dataset=cub'),
     ],
 )
-def test_errors_have_a_hint(values, message, monkeypatch):
+def test_errors_have_a_hint(values, message, monkeypatch, tmp_path):
+    (tmp_path / 'list.json').write_text('[]')
+    with pytest.raises(ConfigError, match='list.json cannot be read'):
+        figures.run(config(figure='speed', benchmark=str(tmp_path / 'list.json')))
     monkeypatch.setattr(figures.records, 'published', lambda name: [{'curve': {}}])
     with pytest.raises(ConfigError, match=message):
         figures.run(config(**values))
