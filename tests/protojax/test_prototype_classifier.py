@@ -142,6 +142,9 @@ def test_saved_classifier_loads_again(tmp_path):
     assert_identical(PrototypeClassifier.load(tmp_path / 'c.safetensors', encoder='digest'), classifier)
     assert_identical(PrototypeClassifier.load(tmp_path / 'c.safetensors'), classifier)
     assert read(tmp_path / 'c.safetensors')[1] == 'digest'
+    most = dataclasses.replace(classifier, counts=np.full(3, 2**31 - 1, np.int32))
+    with pytest.raises(WeightsError, match='positive int32 counts'):
+        most.merge(classifier)
     with pytest.raises(WeightsError, match='different encoder'):
         PrototypeClassifier.load(tmp_path / 'c.safetensors', encoder='another')
     with pytest.raises(WeightsError, match='does not exist'):
