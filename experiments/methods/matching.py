@@ -50,7 +50,7 @@ def learner(config: Config, data: Splits, encoder: nn.Module, classify: Parametr
         classify = context.in_context(classify)
     if options.embedding == 'separate':
         for name in ('init', 'pretrain', 'unlabeled', 'weights'):
-            if getattr(config.run if name == 'weights' else options, name):
+            if config.flat.get(name):
                 raise ConfigError(f'--{name} is for one encoder; remove it or --embedding=separate')
         encoder, classify = decoupled.encoders(encoder), decoupled.classifier(classify)
     sizes = {**config.episodes.sizes, 'unlabeled': options.unlabeled}

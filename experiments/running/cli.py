@@ -14,7 +14,7 @@ from absl import logging as absl_logging
 import protojax
 from experiments.methods.options import ConfigError, Part
 from experiments.running import driver, fit, flags, multihost, progress
-from experiments.running.config import Experiment
+from experiments.running.config import CompilingConfig, Experiment
 from experiments.running.workdir import WorkdirError
 from protojax import errors, files
 
@@ -40,7 +40,7 @@ def launch_command(part: type[Part], run: Callable[..., Any], *, arguments: bool
 
     def run_command(given):
         (options,), rest = flags.parse([part], {}, given, positional=arguments)
-        start(getattr(options, 'compilation_cache', 'off'))
+        start(options.compilation_cache if isinstance(options, CompilingConfig) else 'off')
         run(options, *([rest] if arguments else []))
 
     _exit_with(run_command, lambda _: ([part], {}))

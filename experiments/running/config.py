@@ -1,5 +1,6 @@
 """The configuration of a run: options in parts, with defaults from the experiment, the method and the recipe."""
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -14,6 +15,7 @@ from protojax import Dataset, Splits
 
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
 FIRST = ('model', 'encoder', 'recipe', 'init', 'weights')  # options on which other options or defaults depend
+BUILT_IN = ('omniglot', 'miniimagenet', 'cub', 'folder')  # modules with an EXPERIMENT, which import this one
 
 
 class CompilingConfig(Part):
@@ -176,7 +178,7 @@ class Experiment(NamedTuple):
         return type('Choices', (Part,), namespace)
 
     def _explain(self, given, name):
-        """Explain which methods and encoders have an option that the selected ones lack; '' if none has it."""
+        """Explain which methods, encoders or, failing these, experiments have an option; '' if none has it."""
         methods, found = self.methods.items(), []
         for model, other in methods:
             if _has(other.options, name) or (name == 'encoder' and len(other.encoders) > 1):
@@ -185,7 +187,15 @@ class Experiment(NamedTuple):
         found += dict.fromkeys(f'--encoder={key}' for key, kind in kinds if _has(kind, name))
         selected = {key: given[key] for key in ('model', 'encoder', 'init', 'weights') if given.get(key)}
         chosen = flags_text(selected or {'model': next(iter(self.methods))})
+        if not found:
+            others = [importlib.import_module(f'experiments.{other}').EXPERIMENT for other in BUILT_IN]
+            found = [f'protojax {other.name}' for other in others if other.offers(name)]
+            chosen = 'this experiment'
         return f'--{name} is an option of {" and ".join(found)}, not of {chosen}; remove it' if found else ''
+
+    def offers(self, name: str) -> bool:
+        """Return whether a method of the experiment, with its first encoder, has an option."""
+        return any(_has(part, name) for model in self.methods for part in self.selected([f'--model={model}'])[0])
 
 
 def _has(part, name):
