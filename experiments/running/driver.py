@@ -24,7 +24,10 @@ STAGES = ('pretrain', 'search', 'train')
 
 def run(config: Config, experiment: Experiment) -> dict[str, Any]:
     """Run or resume an experiment and return the contents of results.json."""
-    started = time.monotonic()
+    started, flat = time.monotonic(), config.flat
+    recipe = flat.get('recipe', '')
+    if unused := [f'--{name}' for name in experiment.recipes.get(recipe, ()) if name not in flat]:
+        _print(f'note: --recipe={recipe} sets {" ".join(unused)}, which this method or encoder does not have')
     for name in (config.run.weights, config.method.init):
         if name not in ('', *photo_weights.PACKAGED, *REPOSITORIES):
             pretrained.path(name)  # fail fast: loading the data can take minutes

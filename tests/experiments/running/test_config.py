@@ -7,7 +7,8 @@ import pytest
 from experiments import cub, miniimagenet, omniglot
 from experiments.methods.options import ConfigError
 from experiments.running import config as configuration
-from experiments.running import flags
+from experiments.running import driver, flags
+from protojax.errors import DataError
 
 OMNIGLOT = omniglot.EXPERIMENT
 EXPERIMENTS = [module.EXPERIMENT for module in (omniglot, miniimagenet, cub)]
@@ -69,6 +70,7 @@ def test_the_defaults_are_the_papers():
         ('way=5', "unexpected argument 'way=5'"),
         ('--model=nearest --context=fce', '--context is an option of --model=prototypical and --model=matching, not'),
         ('--encoder=resnet12 --kernel_init=ones', '--kernel_init is an option of --encoder=conv4, not of --encoder='),
+        ('--ridge=1', '--ridge is an option of protojax cub, not of this experiment; remove it'),
         ('--weights=w --two_sided', '--two_sided is an option of --encoder=conv4 and'),
     ],
 )
@@ -85,9 +87,12 @@ def test_values_by_name_are_checked_like_flags():
         configuration.Training(optimizer='none')
 
 
-def test_values_of_a_recipe_need_not_apply():
-    config = parse('--recipe=modern --encoder=resnet12')
+def test_values_of_a_recipe_need_not_apply(capsys):
+    config = parse('--recipe=modern --encoder=resnet12 --source=/nowhere')
     assert 'kernel_init' not in config.flat and config.method.temperature == 64
+    with pytest.raises(DataError, match='/nowhere'):
+        driver.run(config, OMNIGLOT)
+    assert 'note: --recipe=modern sets --kernel_init, which this' in capsys.readouterr().out
 
 
 def test_a_run_is_identified_by_the_options_that_change_its_results():
