@@ -35,8 +35,8 @@ def written() -> dict[Path, str]:
     return {ROOT / 'docs/results.md': pages.results(template.read_text()), **found}
 
 
-def add(workdir: str | Path) -> None:
-    """Publish the run of a workdir."""
+def add(workdir: str | Path) -> dict:
+    """Publish the run of a workdir and return its record."""
     record = records.read(workdir)
     if record is None:
         raise ConfigError(f'{workdir}/results.json does not exist; --add expects the workdir of a finished run')
@@ -46,7 +46,9 @@ def add(workdir: str | Path) -> None:
         experiment = EXPERIMENTS[TITLES[record['dataset']]]
         record = records.of_training(record)
         command = {'command': records.command(experiment, record)}
-    records.append(experiment.name, command | record | command)  # the command comes first
+    record = command | record | command  # the command comes first
+    records.append(experiment.name, record)
+    return record
 
 
 def run(config: PublishConfig) -> None:
@@ -54,7 +56,9 @@ def run(config: PublishConfig) -> None:
     if not (records.PUBLISHED / 'page.md').exists():
         raise ConfigError(f'{ROOT} is not a checkout of protojax; run publish in one')
     for workdir in config.add:
-        add(workdir)
+        rows = pages.rows_with(add(workdir), (records.PUBLISHED / 'page.md').read_text())
+        none = 'no row of a table: none has these flags, or it shows a longer run'
+        print(f'{workdir} is shown in {"; ".join(rows) or none}')
     with progress.phase('writing tables and charts'):
         for path, text in written().items():
             write_whole(path, text)

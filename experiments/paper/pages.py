@@ -159,6 +159,17 @@ def _curves(text: str) -> list[str]:
     return markdown.table(['episodes', *episodes], rows)
 
 
+def rows_with(record: dict, template: str) -> list[str]:
+    """Return the names of the rows that show a published run, in the paper's tables and in those of the template."""
+    variants = [_variants(text)[1] for kind, text in PLACEHOLDER.findall(template) if kind in ('choices', 'curves')]
+    found = [name for rows in variants for name, _, runs in rows if record in runs]
+    for table in tables.TABLES.values():
+        for row in table.rows:
+            if any(record in records.select_published(table.experiment, flags) for flags in row.runs):
+                found.append(f'{row.label} (table {table.number})')
+    return list(dict.fromkeys(found))
+
+
 KINDS = {'overview': _overview, 'main': main, 'paper': _paper, 'gains': _gains, 'choices': _choices, 'curves': _curves}
 
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from experiments import cub, miniimagenet, omniglot, publish
-from experiments.paper import records
+from experiments.paper import pages, records
 from experiments.running.config import ConfigError
 from experiments.running.workdir import WorkdirError
 
@@ -53,6 +53,17 @@ def test_every_command_on_the_page_is_valid():
     assert len(commands) > 30 and all(map(parsed, commands))
 
 
+def test_the_rows_that_show_a_run():
+    template = (records.PUBLISHED / 'page.md').read_text()
+    for flags, row in (
+        ({'way': 60, 'shot': 1, 'query': 5}, '1-shot, 5 queries, 60-way (table 4)'),
+        ({'way': 60, 'shot': 1, 'resize': 'nearest'}, 'nearest-neighbour resizing'),
+    ):
+        record = records.select_published('omniglot', flags)[0]
+        assert row in pages.rows_with(record, template)
+        assert pages.rows_with({**record, 'seed': 99}, template) == []
+
+
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
     """The workdir of a published run, and an empty directory of records."""
@@ -81,13 +92,14 @@ def test_other_runs_are_rejected_in_one_line(workdir, values, message):
     assert records.published('omniglot') == []
 
 
-def test_the_command_adds_a_run_and_writes_pages_and_charts(workdir, monkeypatch):
+def test_the_command_adds_a_run_and_writes_pages_and_charts(workdir, monkeypatch, capsys):
     monkeypatch.setattr(publish, 'ROOT', workdir)
     monkeypatch.setattr(publish, 'written', lambda: {workdir / 'page.md': 'text'})
     (workdir / 'results/page.md').touch()
     (workdir / 'docs/figures').mkdir(parents=True)
     monkeypatch.setattr(publish, 'CHARTS', ['way'])
     publish.run(publish.PublishConfig(add=(str(workdir),)))
+    assert f'{workdir} is shown in ' in capsys.readouterr().out
     (record,) = records.published('omniglot')
     assert record['command'] == LAST['command'] and record['config'] == LAST['config']
     assert (workdir / 'page.md').read_text() == 'text'
