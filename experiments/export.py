@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from experiments.own_images import loading
@@ -57,13 +58,10 @@ def run(config: Config) -> Path:
 def compare(execute: Callable, data: bytes, weights: Pretrained, classifier: PrototypeClassifier | None) -> float:
     """Return the largest relative difference between the model and JAX on random images; raise if it is too large."""
     images = np.random.default_rng(0).integers(0, 256, (2, *image_form(weights).item_shape), np.uint8)
-    embeddings = weights.embed(images)
-    if not np.isfinite(embeddings).all():
+    outputs = jax.jit(export.inference(weights, classifier))(images)
+    expected = [np.asarray(output, np.float32) for output in jax.tree.leaves(outputs)]
+    if not all(np.isfinite(output).all() for output in expected):
         raise ConfigError('--weights do not compute finite embeddings; choose other weights')
-    outputs = (
-        [getattr(classifier.predict(embeddings), name) for name in export.PREDICTIONS] if classifier else [embeddings]
-    )
-    expected = [np.asarray(output, np.float32) for output in outputs]
     pairs = zip(expected, execute(data, images), strict=True)
     largest = float(np.max([np.abs(found - e).max() / max(np.abs(e).max(), 1e-6) for e, found in pairs]))
     if not largest <= TOLERANCE:

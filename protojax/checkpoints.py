@@ -75,8 +75,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, valid or not, in order."""
-        names = [path.name for path in self.directory.iterdir()]
-        return sorted(int(name) for name in names if re.fullmatch(r'\d+', name))
+        return sorted(int(path.name) for path in self.directory.iterdir() if re.fullmatch(r'\d+', path.name))
 
     def close(self) -> None:
         """Release the directory."""

@@ -64,8 +64,7 @@ def few_shot_learner(
 
     def init(key):
         params, batch_stats = encoders.init(encoder, key, item_shape)
-        dimensions = encoders.dimensions(encoder, item_shape)
-        learned = classifier.init(jax.random.fold_in(key, 1), dimensions)
+        learned = classifier.init(jax.random.fold_in(key, 1), encoders.dimensions(encoder, item_shape))
         return {'encoder': params, 'classifier': learned}, batch_stats
 
     def loss(params, batch_stats, dataset, key, *, axis_name=None):

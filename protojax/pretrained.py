@@ -113,8 +113,7 @@ def load_pretrained(name: str | os.PathLike, *, encoder: nn.Module | None = None
 
 def save_pretrained(path: str | os.PathLike, pretrained: Pretrained, item_shape: tuple[int, ...]) -> None:
     """Write weights and metadata to a file, by convention with the extension .safetensors."""
-    variables = {part: getattr(pretrained, part) for part in PARTS}
-    arrays = flatten_dict(jax.device_get(variables), sep='/')
+    arrays = flatten_dict(jax.device_get({part: getattr(pretrained, part) for part in PARTS}), sep='/')
     modules = {'encoder': pretrained.encoder, 'attribute_encoder': pretrained.attribute_encoder}
     described = {name: _settings(module) for name, module in modules.items() if module is not None}
     description = {**pretrained.description, **described, 'format': FORMAT, 'item_shape': list(item_shape)}

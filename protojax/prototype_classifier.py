@@ -169,7 +169,7 @@ class PrototypeClassifier:
             raise ValueError(f'expected {way} unique class names as strings, got {len(set(self.names))} different ones')
         shapes, types = (self.sums.shape[:-1], self.counts.shape), (self.sums.dtype, self.counts.dtype)
         if shapes != ((way,), (way,)) or types != (np.float64, np.int32) or self.counts.min(initial=1) < 1:
-            raise WeightsError(f'expected float64 sums [{way}, D] and {way} positive int32 counts, got {types} {shapes}')
+            raise WeightsError(f'expected float64 sums [{way}, D] and positive int32 counts, got {types} {shapes}')
         if not np.abs(self.sums).max(initial=0) < LARGEST_SUM:
             raise WeightsError(f'expected finite sums of embeddings below {LARGEST_SUM:.0f}; scale the embeddings down')
         if not (self.threshold >= 0 and 0 < self.temperature < np.inf):

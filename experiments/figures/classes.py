@@ -67,8 +67,7 @@ def birds(config: Any, experiment: Experiment) -> tuple[DrawnClasses, np.ndarray
 
     Without --weights, use the run of experiments.cub on the same data, and train it first if necessary.
     """
-    shared = {name: getattr(config, name) for name in ('data', 'source', 'data_dir', 'compilation_cache')}
-    run = experiment.config(**shared, pictures='off')
+    run = experiment.config(data=config.data, source=config.source, data_dir=config.data_dir, pictures='off')
     if config.weights:
         load_pretrained(config.weights)  # fail fast: loading the data can take minutes
     with progress.phase('loading the data'):

@@ -48,8 +48,7 @@ def trained(
         labels = episode.query_labels
         items = augmentation.apply(augmentations, key, episode.query, labels, way=episode.way)
         embeddings, batch_stats = embed(learner.encoder, params['encoder'], batch_stats, items, axis_name)
-        embedded = episode._replace(query=embeddings)
-        scores = (score or learner.classify)(params, batch_stats, embedded)
+        scores = (score or learner.classify)(params, batch_stats, episode._replace(query=embeddings))
         value, accuracy = losses(scores, labels).mean(), classifiers.accuracies(scores, labels).mean()
         return value, (batch_stats, {'loss': value, 'accuracy': accuracy})
 

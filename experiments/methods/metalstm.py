@@ -94,8 +94,7 @@ def learner(encoder: nn.Module, item_shape: Sequence[int], *, way: int, shot: in
 
     def episode_loss(params, batch_stats, dataset, key, *, axis_name=None):
         episode = sample_episode(key, dataset, way=way, shot=shot, query=query)
-        theta = trained(params, episode.support, episode.support_labels)
-        scores, _ = logits(theta, episode.query)
+        scores, _ = logits(trained(params, episode.support, episode.support_labels), episode.query)
         losses = cross_entropy(scores, episode.query_labels).mean()
         accuracy = classifiers.accuracies(scores, episode.query_labels).mean()
         return losses, (batch_stats, {'loss': losses, 'accuracy': accuracy})

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from experiments.own_images import loading
 from experiments.own_images.html import data_url
 from protojax import Pretrained, PrototypeClassifier, errors, export, images
 
@@ -34,10 +35,6 @@ class Model(NamedTuple):
     weights: Pretrained
     form: images.ImageForm
     dimensions: int
-
-    @property
-    def digest(self) -> str:
-        return self.weights.description['digest']
 
 
 class Support(NamedTuple):
@@ -108,7 +105,7 @@ def save(model: Model, body: bytes) -> dict:
     classifier = _support(model, json.loads(body)).classifier
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, 'classes.safetensors')
-        classifier.save(path, encoder=model.digest)
+        classifier.save(path, encoder=model.weights.description['digest'])
         return {'file': base64.b64encode(path.read_bytes()).decode()}
 
 
@@ -126,11 +123,9 @@ def load(model: Model, contents: bytes) -> dict:
         path = pathlib.Path(folder, 'classes.safetensors')
         path.write_bytes(contents)
         try:
-            classifier = PrototypeClassifier.load(path, encoder=model.digest)
+            classifier = loading.load_classifier(str(path), model.weights)
         except errors.WeightsError as error:
             raise errors.WeightsError(str(error).replace(str(path), 'the file')) from error
-    if classifier.sums.shape[1] != model.dimensions:
-        raise errors.WeightsError('the file was saved with a different encoder')
     classes = [
         {'name': name, 'examples': [], 'sum': packed(total, '<f8'), 'count': int(count)}
         for name, total, count in zip(classifier.names, classifier.sums, classifier.counts, strict=True)

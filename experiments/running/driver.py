@@ -153,10 +153,10 @@ def _evaluate_weights(job: Job) -> dict[str, Any]:
     origin = results.origin(weights)
     _print(f'weights trained with {results.as_flags(origin["config"])}')
     params = {'encoder': weights.params, 'classifier': weights.classifier}
+    found = {'params': params, 'batch_stats': weights.batch_stats}
     expected = jax.eval_shape(job.learner.init, jax.random.key(0))
     try:
-        for part, found, shapes in zip(('params', 'batch_stats'), (params, weights.batch_stats), expected, strict=True):
-            pretrained.check_fit({part: found}, {part: shapes})
+        pretrained.check_fit(found, dict(zip(found, expected, strict=True)))
     except ValueError as error:
         reason = first_line(error)
         raise WeightsError(f'--weights={name} do not match this method ({reason}); set their training flags') from error

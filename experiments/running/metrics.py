@@ -6,7 +6,7 @@ import struct
 import time
 from pathlib import Path
 
-from experiments.running.workdir import Workdir, read_text, reading, writing
+from experiments.running.workdir import Workdir, reading, writing
 from protojax import files
 
 NUMBER = (int, float)
@@ -79,7 +79,7 @@ def read(workdir: Path) -> list[dict]:
     """Return the complete lines of metrics.jsonl, [] if the file does not exist; WorkdirError if it is corrupted."""
     path = workdir / 'metrics.jsonl'
     with reading(path):
-        text = read_text(path) if path.exists() else ''
+        text = files.read_whole(path).decode() if path.exists() else ''
         reports = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith('\n')]
         for number, report in enumerate(reports, start=1):
             if not all(type(report[name]) in types for name, types in TYPES.items()):

@@ -115,16 +115,10 @@ def read_json(path: Path, default: Any = None) -> Any:
     if not path.exists():
         return default
     with reading(path):
-        value = json.loads(read_text(path))
+        value = json.loads(files.read_whole(path))
         if not isinstance(value, dict):
             raise ValueError(f'expected a dictionary, got a {type(value).__name__}')
         return value
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a regular file; ValueError for pipes, devices and bytes that are not text."""
-    with files.open_file(path) as file:
-        return file.read().decode()
 
 
 @contextlib.contextmanager

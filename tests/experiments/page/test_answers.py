@@ -60,7 +60,7 @@ def test_map_shows_most_variance_and_does_not_turn():
 def test_saved_classes_load_again_and_grow(server, model, drawn, tmp_path):
     path = tmp_path / 'classes.safetensors'
     path.write_bytes(base64.b64decode(post(server, 'save', drawn)['file']))
-    classifier = PrototypeClassifier.load(path, encoder=model.digest)
+    classifier = PrototypeClassifier.load(path, encoder=model.weights.description['digest'])
     assert classifier.names == NAMES and classifier.counts.tolist() == [2, 2, 2]
     loaded = post(server, 'load', path.read_bytes())
     before = post(server, 'look', drawn)['query']
@@ -81,9 +81,10 @@ def test_saved_classes_load_again_and_grow(server, model, drawn, tmp_path):
 
 def test_files_of_other_encoders_and_corrupted_files_are_rejected(server, model, tmp_path):
     path = tmp_path / 'classes.safetensors'
-    for dimensions, digest in ((64, 'another'), (5, model.digest)):
-        PrototypeClassifier.fit(np.eye(dimensions)[:2], [0, 1], ['a', 'b']).save(path, encoder=digest)
-        assert 'different encoder' in post(server, 'load', path.read_bytes(), expected=400)['error']
+    digest = model.weights.description['digest']
+    for dimensions, encoder, problem in ((64, 'another', 'different encoder'), (5, digest, 'expected 64 dimensions')):
+        PrototypeClassifier.fit(np.eye(dimensions)[:2], [0, 1], ['a', 'b']).save(path, encoder=encoder)
+        assert problem in post(server, 'load', path.read_bytes(), expected=400)['error']
     error = post(server, 'load', path.read_bytes()[:-3], expected=400)['error']
     assert 'the file is not a saved classifier' in error and str(tmp_path) not in error
 
