@@ -4,7 +4,6 @@ The same key draws the same episode as on the device. A background thread prefet
 """
 
 import itertools
-import mmap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,46 +33,12 @@ class Joined:
         return np.stack([self.arrays[owner][k - self.starts[owner], row] for owner, k, row in rows])
 
 
-class _Mapped:
-    """A memory-mapped file, for `gather` only, which reads just the requested items and keeps no pages resident.
-
-    By default the system would read ahead, and the process would appear to grow to the size of the file.
-    """
-
-    def __init__(self, array: np.memmap):
-        self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self.file = array._mmap  # type: ignore[attr-defined]
-        self.offset = array.ctypes.data - np.frombuffer(self.file, np.uint8).ctypes.data
-        self.file.madvise(mmap.MADV_RANDOM)
-
-    def __getitem__(self, index: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return items by class and item indices, which are broadcast against each other."""
-        classes, indices = index
-        size = self.array[0, 0].nbytes
-        for number in np.ravel(classes * self.shape[1] + indices).tolist():
-            start = self.offset + number * size
-            page = start - start % mmap.PAGESIZE
-            self.file.madvise(mmap.MADV_WILLNEED, page, start + size - page)
-        found = np.array(self.array[index])
-        self.file.madvise(mmap.MADV_DONTNEED)  # the system may still cache the pages
-        return found
-
-
-def fast(items: Any) -> Any:
-    """Wrap memory-mapped items for fast random access; writable or non-contiguous arrays are returned unchanged."""
-    if isinstance(items, Joined):
-        return Joined([fast(array) for array in items.arrays])
-    mapped = isinstance(items, np.memmap) and items.flags.c_contiguous and not items.flags.writeable
-    return _Mapped(items) if mapped and items.size and hasattr(mmap, 'MADV_DONTNEED') else items
-
-
 def episodes(
     dataset: Dataset, key: jax.Array, first: int, *, way: int, items: int, per_step: int = 1
 ) -> Iterator[Gathered]:
     """Yield the items that `train_step` draws at steps first, first + 1, ...; stacked if `per_step` > 1."""
     cpu = jax.local_devices(backend='cpu')[0]
     key, counts = jax.device_put((key, np.asarray(dataset.counts)), cpu)
-    dataset = dataset._replace(items=fast(dataset.items))
     indices = jax.jit(lambda number: draw(jax.random.fold_in(key, number), counts, way=way, items=items))
 
     def fetch(step):
@@ -91,8 +56,8 @@ def episodes(
 
 def chunks(items: Any, size: int) -> Iterator[Any]:
     """Yield all items [L, I, ...] in order as chunks [size, ...]; the last one is padded with the first item."""
-    source, (classes, per_class) = fast(items), items.shape[:2]
+    classes, per_class = items.shape[:2]
     for start in range(0, classes * per_class, size):
         flat = np.arange(start, start + size)
         flat[flat >= classes * per_class] = 0
-        yield source[(flat // per_class)[:, None], (flat % per_class)[:, None]][:, 0]
+        yield items[(flat // per_class)[:, None], (flat % per_class)[:, None]][:, 0]

@@ -3,8 +3,6 @@
 Training and evaluation are the same as in the experiments; only the loop around them is repeated here.
 """
 
-import math
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
@@ -26,7 +24,7 @@ from protojax.training import STEPS_AHEAD, create_state, train_step
 
 
 def training(workload: Workload, *, kernels: bool, dtype: str = 'float32', placement: str = 'device') -> Run:
-    """Step: sample an episode and update the parameters. The data are on the device, the host or memory-mapped."""
+    """Step: sample an episode and update the parameters. The data are on the device or the host."""
     task, devices = learner(workload, kernels, dtype), usable_devices(workload.images)
     optimizer = optax.adam(1e-3)
     step = partial(train_step, loss=task.loss, optimizer=optimizer, report_every=100)
@@ -86,24 +84,11 @@ def learner(workload: Workload, kernels: bool, dtype: str = 'float32') -> Learne
 
 
 def dataset(workload: Workload) -> Dataset:
-    return Dataset(random_images(workload), _counts(workload))
+    return Dataset(random_images(workload), np.full(workload.classes, workload.items, np.int32))
 
 
 def _feed(workload: Workload, placement: str, key: jax.Array, devices: list) -> Iterator:
-    """Yield the data of each step: the whole data set, or an episode of data on the host or in a sparse file."""
+    """Yield the data of each step: the whole data set, or an episode of data on the host."""
     if placement == 'device':
         return repeat(place(dataset(workload), devices))
-    data = dataset(workload) if placement == 'host' else _zeros(workload)
-    return hosted.episodes(data, key, 0, way=workload.way, items=workload.shot + workload.query)
-
-
-def _zeros(workload: Workload) -> Dataset:
-    """Memory-map a data set of zeros."""
-    shape = (workload.classes, workload.items, *workload.image)
-    with tempfile.TemporaryFile() as file:
-        file.truncate(math.prod(shape))
-        return Dataset(np.memmap(file, np.uint8, 'r', shape=shape), _counts(workload))
-
-
-def _counts(workload: Workload) -> np.ndarray:
-    return np.full(workload.classes, workload.items, np.int32)
+    return hosted.episodes(dataset(workload), key, 0, way=workload.way, items=workload.shot + workload.query)

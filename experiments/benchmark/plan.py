@@ -210,12 +210,10 @@ def evaluation(workload: Workload) -> Section:
 
 
 def _placement(workload: Workload) -> Section:
-    """Compare training steps with data on the device, on the host, or in a file larger than memory."""
-    large = workload._replace(classes=1600, items=600)
+    """Compare training steps with data on the device and on the host."""
     contenders = [
         _ours('data on the device', 'training', workload),
         _ours('data on the host', 'training', workload, placement='host'),
-        _ours('data on the host, a file of 20 GB', 'training', large, placement='file'),
     ]
     return Section('placement', f'protojax: location of the data, {workload}', 'step', contenders)
 

@@ -124,8 +124,7 @@ def _times(columns: list[dict]) -> list[list[str]]:
             name, seconds, ratio = values['contender'], values['seconds'], values['ratio_to_first']
             text = f'{seconds:.2g} s' if seconds < 100 else f'{seconds:.0f} s'
             text += f' ({ratio:.{1 if ratio > 2 else 2}f}x)' if ratio and values is not section['rows'][0] else ''
-            if not name.endswith(', baseline'):  # an earlier version
-                cells.setdefault(name, [''] * len(columns))[number] = text
+            cells.setdefault(name, [''] * len(columns))[number] = text
     return [[name, *texts] for name, texts in cells.items()]
 
 

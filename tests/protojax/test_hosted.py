@@ -1,9 +1,6 @@
 """Data sets on the host: the same episodes, the same parameters and the same embeddings as on the device."""
 
 import itertools
-import os
-import pathlib
-import re
 from functools import partial
 
 import jax
@@ -60,27 +57,9 @@ def test_splits_of_other_sizes_are_joined():
     np.testing.assert_array_equal(found, [ITEMS[1, [1, 3]] + 1, ITEMS[0, [5, 0]], ITEMS[0, [2, 2]] + 1])
 
 
-def resident(path):
-    """Bytes of a mapped file that this process holds in memory."""
-    maps = pathlib.Path('/proc/self/smaps').read_text()
-    found = re.findall(rf'{re.escape(str(path))}\n(?:\w+: .*\n)*?Rss:\s+(\d+) kB', maps)
-    assert found
-    return 1024 * sum(map(int, found))
-
-
-@pytest.mark.skipif(not os.path.exists('/proc/self/smaps'), reason='the system does not tell')
-def test_mapped_files_do_not_stay_in_memory(tmp_path):
-    path, shape = tmp_path / 'items', (4, 50, 64, 64)
-    values = RNG.integers(0, 256, shape, np.uint8)
-    path.write_bytes(bytes(100) + values.tobytes())
-    array = np.memmap(path, np.uint8, 'r', 100, shape)
-    classes, places = np.array([[3], [0]]), np.array([[49, 7], [0, 20]])
-    items = hosted.fast(array)
-    np.testing.assert_array_equal(items[classes, places], values[classes, places])
-    assert resident(path) == 0
-    np.testing.assert_array_equal(items.array[2, 5], values[2, 5])
-    assert resident(path) > 0
-    joined = hosted.fast(hosted.Joined([array, array]))
-    np.testing.assert_array_equal(joined[classes + 4, places], values[classes, places])
-    assert resident(path) == 0
-    np.testing.assert_array_equal(np.concatenate(list(hosted.chunks(array, 40))), values.reshape(200, 64, 64))
+def test_memory_mapped_files_are_read_like_arrays(tmp_path):
+    (tmp_path / 'items').write_bytes(ITEMS.tobytes())
+    mapped = DATASET._replace(items=np.memmap(tmp_path / 'items', np.float32, 'r', shape=ITEMS.shape))
+    drawn = [next(hosted.episodes(dataset, KEY, 0, way=3, items=4)) for dataset in (DATASET, mapped)]
+    jax.tree.map(np.testing.assert_array_equal, *drawn)
+    np.testing.assert_array_equal(np.concatenate(list(hosted.chunks(mapped.items, 10))), ITEMS.reshape(30, 7))
