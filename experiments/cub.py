@@ -31,7 +31,9 @@ MODERN = {'root': True, 'ridge': 10.0}
 class Options(DataOptions):
     """CUB"""
 
-    features: str = option('', 'Network behind the image features. Paper: GoogLeNet.', identity=False)
+    features: str = option(
+        '', 'Name of the network behind the features, only recorded. Paper: GoogLeNet.', identity=False
+    )
 
 
 def load(config: Config) -> Splits:

@@ -43,22 +43,6 @@ class Workload(NamedTuple):
         """Return the number of images in the data set."""
         return self.classes * self.items
 
-    @property
-    def embedding_flops(self) -> list[int]:
-        """Return the operations of each of the four convolutions on one image, counted as direct convolutions."""
-        height, width, channels = self.image
-        flops = []
-        for _ in range(4):
-            flops.append(2 * 9 * height * width * channels * FILTERS)
-            height, width, channels = height // 2, width // 2, FILTERS
-        return flops
-
-    @property
-    def training_flops(self) -> int:
-        """Return the operations of a training step: forward, and twice as many backward without the image gradient."""
-        first, *others = self.embedding_flops
-        return self.images * (2 * first + 3 * sum(others))
-
     def __str__(self) -> str:
         sizes = f'{self.way}-way {self.shot}-shot {self.query}-query, {"x".join(map(str, self.image))}'
         return f'{sizes}, {self.classes:,} classes'
@@ -115,18 +99,6 @@ class Contender(NamedTuple):
     options: Mapping = {}
     environment: Mapping = {}  # variables set at the start of the process
     scale: float = 1  # steps per reported unit
-
-    @property
-    def flops(self) -> int:
-        """Operations of a step, 0 if they are not counted."""
-        if isinstance(self.workload, int):
-            return 2 * self.workload**3
-        if isinstance(self.workload, Photos):
-            return 0
-        if self.function == 'training':
-            return self.workload.training_flops
-        images = self.workload.images if self.scale > 1 else self.workload.total
-        return images * sum(self.workload.embedding_flops)
 
 
 class Section(NamedTuple):

@@ -20,8 +20,6 @@ COLUMNS = (
     ('median', 'median_seconds', '{:.3g}'),
     ('spread', 'swing', '{:.0%}'),
     ('times the first', 'ratio_to_first', '{:.2f}'),
-    ('GFLOP/s', 'gflops', '{:.0f}'),
-    ('of matmul', 'share_of_matmul', '{:.0%}'),
     ('peak memory, MB', 'peak_memory_mb', '{:,.0f}'),
     ('first step, s', 'first_step_seconds', '{:.2g}'),
 )
@@ -30,8 +28,7 @@ COLUMNS = (
 def summary(section: Section, yardstick: Contender, measured: dict[str, Worker], left_out: dict[str, str]) -> dict:
     """Return all results of a section as plain values."""
     turns = measured[yardstick.name].turns
-    rate = yardstick.flops / min(turns) / 1e9
-    rows = [_row(one, measured[one.name], rate) for one in section.contenders if one.name in measured]
+    rows = [_row(one, measured[one.name]) for one in section.contenders if one.name in measured]
     for row in rows:
         row['ratio_to_first'] = row['seconds'] / rows[0]['seconds']
     return {
@@ -39,7 +36,7 @@ def summary(section: Section, yardstick: Contender, measured: dict[str, Worker],
         'title': section.title,
         'unit': section.unit,
         'rows': rows,
-        'matmul_gflops': rate,
+        'matmul_gflops': 2 * yardstick.workload**3 / min(turns) / 1e9,
         'matmul_swing': _swing(turns),
         'load': os.getloadavg()[0],
         'left_out': left_out,
@@ -51,16 +48,13 @@ def _swing(turns: list[float]) -> float:
     return 1 - min(turns) / max(turns)
 
 
-def _row(contender: Contender, worker: Worker, matmul_gflops: float) -> dict:
+def _row(contender: Contender, worker: Worker) -> dict:
     turns = [seconds * contender.scale for seconds in worker.turns]
-    gflops = contender.flops / min(worker.turns) / 1e9
     return {
         'contender': contender.name,
         'seconds': min(turns),
         'median_seconds': statistics.median(turns),
         'swing': _swing(turns),
-        'gflops': gflops or None,
-        'share_of_matmul': gflops / matmul_gflops or None,
         'peak_memory_mb': worker.peak_memory and worker.peak_memory / 2**20,
         'first_step_seconds': worker.first_step,
         'turns': turns,

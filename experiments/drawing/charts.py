@@ -94,7 +94,7 @@ def _about(ours: list[dict], missing: bool) -> str:
         return 'protojax: not measured yet'
     labels = sorted({label for score in ours for label in score['labels']})
     lengths = [f'{n:,}' for n in sorted({n for score in ours for n in score.get('episodes', ()) if n})]
-    trained = [f'{" to ".join(dict.fromkeys([lengths[0], lengths[-1]]))} training episodes'] if lengths else []
+    trained = [f'up to {lengths[-1]} training episodes'] if lengths else []
     return f'protojax: {"; ".join((labels or trained) + ["comparable runs only"] * missing)}'
 
 

@@ -174,7 +174,7 @@ def mistakes(queries: Queries, title: str) -> Figure:
     start, height = EXAMPLES_SHOWN + 1.4, 0.9 if queries.images is not None else 0.0  # left edge of the predicted class
     figure, axes = _mosaic(heading, left=1.6, right=start + EXAMPLES_SHOWN + 0.3, rows=max(len(pairs), 1))
     axes.text(-0.25, -0.15, 'fraction', ha='right', va='bottom')
-    axes.text(0, -0.15, 'items of one class …', va='bottom')
+    axes.text(0, -0.15, 'examples of one class …', va='bottom')
     axes.text(start, -0.15, '… that were predicted as this one', va='bottom')
     for row, (label, predicted, fraction) in enumerate(pairs):
         top = ROW * row

@@ -84,7 +84,7 @@ class Ale(zero_shot.Centered):
 
 
 class Sje(zero_shot.Centered):
-    """SJE: a bilinear score, learned from the worst class"""
+    """SJE: a bilinear score, learned from the highest-scoring wrong class"""
 
 
 DEFAULTS = {'optimizer': 'sgd', 'query': 1, 'learning_rate': 0.3, 'weight_decay': 0.0, 'episodes': 30_000}

@@ -61,7 +61,9 @@ class Conv4(Images):
 
     kernel_init: str = option(encoders.Conv4.kernel_init, 'Initialisation of kernels.', choices=tuple(KERNEL_INITS))
     scale_init: str = option(encoders.Conv4.scale_init, 'Initialisation of scales.', choices=tuple(SCALE_INITS))
-    last_scale: float = option(encoders.Conv4.last_scale, 'Factor of the initial scales of the last block.', above=0)
+    last_scale: float = option(
+        encoders.Conv4.last_scale, 'Factor of the initial batch-norm scales of the last block.', above=0
+    )
 
     def network(self) -> nn.Module:
         return encoders.Conv4(kernel_init=self.kernel_init, scale_init=self.scale_init, last_scale=self.last_scale)

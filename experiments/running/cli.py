@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -105,5 +106,5 @@ def start(compilation_cache: str) -> None:
 def _command_line():
     """Return the command line of this process."""
     module = sys.modules['__main__'].__spec__
-    program = f'python -m {module.name}' if module else f'python {sys.argv[0]}'
-    return ' '.join([program, *sys.argv[1:]])
+    program = ['python', '-m', module.name] if module else ['python', sys.argv[0]]
+    return shlex.join([*program, *sys.argv[1:]])

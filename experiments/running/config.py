@@ -171,7 +171,7 @@ class Experiment(NamedTuple):
         options = {'model': option(model, f'Method. {about}.', choices=tuple(self.methods))}
         if self.recipes:
             recipes = ('paper', *self.recipes)
-            options['recipe'] = option('paper', 'Source of values for flags not given.', choices=recipes)
+            options['recipe'] = option('paper', 'Set of defaults for flags that are not given.', choices=recipes)
         if len(kinds) > 1:
             options['encoder'] = option(kinds[0], 'Encoder. Paper: conv4.', choices=kinds)
         namespace = {'__doc__': 'Method', '__annotations__': dict.fromkeys(options, str), **options}

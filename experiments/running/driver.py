@@ -123,7 +123,8 @@ def _evaluate(job: Job, model: fit.Model, *, complete: bool = True, origin: dict
     found = results.of_run(config, job.data, scores, about, origin)
     _print(results.table(found, job.experiment.name))
     losses = [line['loss'] for line in metrics.read(workdir.path) if line['split'] == 'train']
-    for line in results.diagnosis(scores, losses, hint='choose other --weights' if origin else 'lower --learning_rate'):
+    hint = 'choose other --weights' if origin else 'train longer or lower --learning_rate'
+    for line in results.diagnosis(scores, losses, hint=hint):
         _print(line)
     if not complete:
         _print('Training is not complete, so results.json is not written.')

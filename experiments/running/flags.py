@@ -64,7 +64,7 @@ def help(description: str, parts: Sequence[type[Part]], usual: Mapping[str, Any]
     headings = dict.fromkeys([MAIN_HEADING, *map(_heading, parts), *[RARE_HEADING] * full])
     more = '' if full else '\n\n--helpfull also shows rarely used flags.'
     if 'model' in values:
-        more += '\nWith --model or --encoder, --help shows the flags of another method or encoder.'
+        more += '\n--model=NAME --help shows the flags of another method, likewise --encoder=NAME --help.'
     description = description.strip().replace('python -m experiments.', 'protojax ')
     return description + '\n' + '\n'.join(map(values.module_help, headings)) + more
 

@@ -125,3 +125,4 @@ class StopSignals:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
+        os.write(2, b'\nstopping after this step or validation; press Ctrl-C again to stop at once\n')
