@@ -28,7 +28,6 @@ HEIC = (b'ftypheic', b'ftypheix', b'ftyphevc', b'ftypmif1', b'ftypmsf1')  # byte
 INKS = ('auto', 'dark', 'light')
 SAMPLE = 64  # number of images that decide whether all are drawings
 MIN_CONTRAST = 32  # levels between background and foreground below which contrast is not stretched to 255
-LARGEST = 1 << 26  # maximum number of pixels of an image that is resized before it is cropped
 OPENING = threading.Lock()  # held while Pillow's warnings are ignored in all threads
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
@@ -252,7 +251,7 @@ def _resized_and_cropped(picture: Image.Image, form: ImageForm) -> Image.Image:
     height, width, _ = form.item_shape
     shorter = round(min(height, width) / (form.crop or 1.0))
     across, down = (shorter * side // min(picture.size) for side in picture.size)
-    if across * down > LARGEST:
+    if across * down > 1 << 26:  # of pixels, in memory until they are cropped
         raise ValueError(f'{picture.width}x{picture.height} pixels are too narrow')
     left, upper = (across - width) // 2, (down - height) // 2
     resized = picture.resize((across, down), Image.Resampling.BICUBIC)

@@ -11,7 +11,7 @@ import optax
 from experiments.methods import encoders
 from experiments.methods.options import Config, ConfigError, Method, Part, option, text
 from experiments.running import flags
-from protojax import Dataset, Splits
+from protojax import Dataset, Splits, errors
 
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd, 'momentum': partial(optax.sgd, momentum=0.9, nesterov=True)}
 FIRST = ('model', 'encoder', 'recipe', 'init', 'weights')  # options on which other options or defaults depend
@@ -235,7 +235,7 @@ def name(experiment: Experiment, config: Config) -> str:
     differing = changes(experiment, values, ignoring={'way', 'shot', 'seed', 'data', *experiment.asks})
     changed = [f'{key}={text(value)}'.replace('/', '-') for key, value in differing.items()]
     start = experiment.run_name(config) if experiment.run_name else experiment.name
-    return '-'.join([start, *sizes, *changed, f'seed{values["seed"]}'])
+    return errors.printable('-'.join([start, *sizes, *changed, f'seed{values["seed"]}']))  # as Orbax needs it
 
 
 def check_sizes(config: Config, data: Splits, *, zero_shot: bool = False, unlabeled: int = 0) -> None:

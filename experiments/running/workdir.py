@@ -103,11 +103,10 @@ class Workdir:
 def default_path(config: Config, experiment: Experiment, data: Splits) -> str:
     """Return a path under runs/ that is unique to the configuration and marks synthetic data."""
     if config.run.weights:
-        parts = Path(config.run.weights).with_suffix('').parts[-2:]
-        name = '-'.join(['evaluation-of', *(part for part in parts if part != os.sep)])
-    else:
-        name = ('synthetic-not-' if data.synthetic else '') + configuration.name(experiment, config)
-    return f'runs/{errors.printable(name)}'  # Orbax writes to folders whose names are text only
+        name = '-'.join(part for part in Path(config.run.weights).with_suffix('').parts[-2:] if part != os.sep)
+        return f'runs/evaluation-of-{name}'
+    kind = 'synthetic-not-' if data.synthetic else ''
+    return f'runs/{kind}{configuration.name(experiment, config)}'
 
 
 def read_json(path: Path, default: Any = None) -> Any:

@@ -32,7 +32,6 @@ It may have these fields:
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +69,7 @@ def shapes(encoder: nn.Module, item_shape: Sequence[int] | None = None) -> tuple
 
 def dimensions(encoder: nn.Module, item_shape: Sequence[int]) -> int:
     """Return the number of dimensions of the embeddings of items of a shape."""
-    if math.prod(item_shape) > LARGEST_ITEM:
+    if np.prod(item_shape) > LARGEST_ITEM:
         raise ValueError(f'items of shape {tuple(item_shape)} are too large')
     item = jax.ShapeDtypeStruct((1, *item_shape), jnp.uint8)
     shape = jax.eval_shape(functools.partial(encode, encoder), *shapes(encoder, item_shape), item)[0].shape

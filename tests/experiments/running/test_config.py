@@ -116,6 +116,7 @@ def test_configurations_of_earlier_versions_may_have_options_of_other_methods():
         ('--recipe=modern --shift=0', 'omniglot-60way-1shot-recipe=modern-shift=0-seed0'),
         ('--init=../../w.safetensors', 'omniglot-60way-1shot-init=..-..-w.safetensors-seed0'),
         ('--encoder=resnet12 --data=real', 'omniglot-60way-1shot-encoder=resnet12-seed0'),
+        ('--init=\udce9.safetensors', r'omniglot-60way-1shot-init=\udce9.safetensors-seed0'),
     ],
 )
 def test_the_name_of_a_run_lists_its_changes(arguments, name):

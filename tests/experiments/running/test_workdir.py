@@ -7,7 +7,7 @@ import os
 import pytest
 
 from experiments.running import metrics
-from experiments.running.workdir import Workdir, WorkdirError, default_path, read_json
+from experiments.running.workdir import Workdir, WorkdirError, read_json
 from tests.helpers import tiny
 
 REPORT = {'stage': 'train', 'episode': 4, 'split': 'train', 'loss': 0.5, 'accuracy': 0.5}
@@ -28,11 +28,6 @@ def test_folders_that_cannot_be_used(tmp_path):
         with pytest.raises(WorkdirError, match='--workdir'):
             opened(tmp_path / name)
     assert victim.read_text() == 'precious'
-
-
-def test_the_name_of_a_run_is_printable(tmp_path):
-    config = tiny.EXPERIMENT.config(weights='\udce9\n/w.safetensors')
-    assert default_path(config, tiny.EXPERIMENT, None) == r'runs/evaluation-of-\udce9\n-w'
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '\udcff', '[' * 100_000, json.dumps({**REPORT, 'episode': 4.5})])

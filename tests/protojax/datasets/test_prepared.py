@@ -72,14 +72,14 @@ def test_prepared_data_import_no_module(source, tmp_path, monkeypatch):
     kind = 'tensorflow_datasets.core.features.features_dict.FeaturesDict'
     nested = {'json': r'{"a": {"type": "malicious\u002eText", "content": {}}}'}  # JSON in JSON, with an escape
     features.write_text(json.dumps({'pythonClassName': kind, 'jsonFeature': nested}))
-    with pytest.raises(DataError, match='corrupted .*refers to malicious.Text'):
+    with pytest.raises(DataError, match='corrupted .*malicious.Text'):
         load(tmp_path)
 
 
 def test_prepared_data_have_the_features_of_their_plan(source, tmp_path):
     load(tmp_path, source)
     plan = PLAN._replace(features={'items': tfds.features.Tensor(shape=(None, 3), dtype=np.float32)})
-    with pytest.raises(DataError, match=r'corrupted \(expected items as .*3.*, got .*2'):
+    with pytest.raises(DataError, match='corrupted .*other features'):
         load(tmp_path, plan=plan)
 
 
