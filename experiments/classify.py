@@ -126,11 +126,12 @@ def _report(config, classifier, support, embedded, found):
     for name in ('confusion.png', 'page.html'):  # of an earlier run
         (output / name).unlink(missing_ok=True)
     summary = answers.summarize(found, classifier.names)
-    lines = [_describe(config, classifier), *answers.summary_lines(summary)]
+    lines = [_describe(config, classifier), *answers.summary_lines(summary, found)]
     if summary:
         counts = confusion.matrix(found, classifier.names)
         lines += filter(None, [confusion.worst_line(counts, classifier.names)])
-        diagonal = f'diagonal: correct and not rejected, {summary["accuracy_with_rejection"]:.1f} % of the queries'
+        correct = f'{summary["accuracy_with_rejection"]:.1f} % of the queries of known classes'
+        diagonal = f'diagonal: correct and not rejected, {correct}'
         save_drawing(confusion.figure(counts, classifier.names, diagonal), output / 'confusion.png')
     columns = {'columns': shutil.get_terminal_size().columns - 1} if sys.stdout.isatty() else {}
     print('\n'.join([*answers.as_lines(found, PRINTED, **columns), *lines]), flush=True)
@@ -157,7 +158,9 @@ def _describe(config, classifier):
     about = f'{len(classifier.names)} classes with {examples} each, temperature {classifier.temperature:.3g}; '
     if threshold := _threshold(classifier):
         radii = dict.fromkeys(f'{radius:.3g}' for radius in (classifier.radii.min(), classifier.radii.max()))
-        return about + f'unknown beyond a squared distance of {" to ".join(radii)} (--unknown={threshold})'
+        return (
+            about + f'threshold {threshold} (--unknown), so unknown beyond a squared distance of {" to ".join(radii)}'
+        )
     if config.unknown == 'auto' and most == 1:
         return about + 'rejection is off because a threshold needs two examples of a class; set --unknown=NUMBER'
     return about + 'rejection is off'

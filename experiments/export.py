@@ -40,6 +40,9 @@ def run(config: Config) -> Path:
         raise ConfigError('nothing to export; set --weights or --classifier')
     if config.format == 'onnx' and importlib.util.find_spec('jax2onnx') is None:
         raise ConfigError("ONNX export needs jax2onnx; pip install 'protojax[onnx]'")
+    path = Path(config.output or f'model.{config.format}').expanduser()
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f'--output={path}: the folder does not exist; create it first')
     weights = loading.load_weights(config.weights or loading.name_encoder(config.classifier))
     classifier = loading.load_classifier(config.classifier, weights) if config.classifier else None
     convert, execute = FORMATS[config.format]

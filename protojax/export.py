@@ -51,11 +51,12 @@ def describe(weights: Pretrained, classifier: PrototypeClassifier | None = None)
         described |= {
             'channels': 'greyscale, foreground 255 on background 0' if shape[2] == 1 else 'RGB',
             'crop': getattr(weights.encoder, 'crop', None),  # central square, as a fraction of the shorter side
+            'orientation': 'upright, as EXIF specifies',
             'resize': 'box' if shape[2] == 1 else 'bicubic',  # with antialiasing, as in protojax.load_images
         }
     described['weights'] = weights.description['digest']
     if classifier is not None:
-        threshold = float(classifier.threshold) if np.isfinite(classifier.threshold) else None
+        threshold = float(str(classifier.threshold)) if np.isfinite(classifier.threshold) else None
         described |= {'classes': list(classifier.names), 'threshold': threshold}
     return described
 

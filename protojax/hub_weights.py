@@ -4,6 +4,7 @@ A network is a file model.safetensors with config.json in the same folder, downl
 """
 
 import json
+import logging
 import os
 import pathlib
 from typing import Any
@@ -112,6 +113,7 @@ def _download(name):
         import huggingface_hub
     except ImportError as error:
         raise WeightsError(f"weights {name} need huggingface_hub; pip install 'protojax[hub]'") from error
+    logging.getLogger('huggingface_hub').setLevel(logging.ERROR)  # it logs each retry
     try:
         for file in FILES:
             where = {'revision': REVISIONS.get(name)}

@@ -68,17 +68,12 @@ class PrototypeClassifier:
 
         Zero-shot classes have a prototype instead of examples: `fit(prototypes, range(way), names)`.
         """
-        if np.asarray(labels).dtype.kind in 'OSU':
-            raise ValueError('expected integer labels; names, labels = numpy.unique(texts, return_inverse=True)')
-        embeddings, labels, names = np.asarray(embeddings, np.float64), np.asarray(labels, int), tuple(names)
-        if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-            found = f'got {embeddings.shape} and {labels.shape}; embed images with weights.embed first'
-            raise ValueError(f'expected embeddings [N, D] and labels [N], {found}')
-        counts = np.bincount(labels, minlength=len(names)).astype(np.int32)
+        (points, indices), names = _support(embeddings, labels), tuple(names)
+        counts = np.bincount(indices, minlength=len(names)).astype(np.int32)
         if len(counts) != len(names) or not counts.all():
             raise ValueError(f'expected examples of all {len(names)} classes, got {np.count_nonzero(counts)} classes')
-        sums = np.zeros((len(names), embeddings.shape[1]))
-        np.add.at(sums, labels, np.round(embeddings * GRID) / GRID)
+        sums = np.zeros((len(names), points.shape[1]))
+        np.add.at(sums, indices, np.round(points * GRID) / GRID)
         return cls(names, sums, counts).checked()
 
     @property
@@ -107,13 +102,13 @@ class PrototypeClassifier:
         typical distance to the correct class and to the nearest other class, but rejects about a tenth of the
         examples at most. If every class has a single example, there is nothing to leave out, and both stay unchanged.
         """
-        embeddings, labels = np.asarray(embeddings, np.float64), np.asarray(labels, int)
-        repeated = self.counts[labels] > 1
+        points, indices = _support(embeddings, labels)
+        repeated = self.counts[indices] > 1
         if not repeated.any():
             return self
-        distances, counts = self._leave_one_out(embeddings, labels)
-        threshold = _best_threshold(distances / (1 + 1 / counts), labels, repeated)
-        temperature = _best_temperature(distances[repeated], labels[repeated])
+        distances, counts = self._leave_one_out(points, indices)
+        threshold = _best_threshold(distances / (1 + 1 / counts), indices, repeated)
+        temperature = _best_temperature(distances[repeated], indices[repeated])
         return dataclasses.replace(self, threshold=np.float32(threshold), temperature=np.float32(temperature))
 
     def merge(self, other: Self) -> Self:
@@ -204,6 +199,17 @@ def read(path: str | os.PathLike) -> tuple[Any, str]:
         raise WeightsError(f'{path} does not exist') from None
     except Exception as error:  # corruption takes many forms
         raise WeightsError(f'{path} is not a saved classifier ({first_line(error)}); save it again') from error
+
+
+def _support(embeddings: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return embeddings and labels of a support set as arrays: float64 [N, D], int [N]."""
+    if np.asarray(labels).dtype.kind in 'OSU':
+        raise ValueError('expected integer labels; names, labels = numpy.unique(texts, return_inverse=True)')
+    points, indices = np.asarray(embeddings, np.float64), np.asarray(labels, int)
+    if points.ndim != 2 or indices.shape != points.shape[:1]:
+        found = f'got {points.shape} and {indices.shape}; embed images with weights.embed first'
+        raise ValueError(f'expected embeddings [N, D] and labels [N], {found}')
+    return points, indices
 
 
 @jax.jit

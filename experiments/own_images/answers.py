@@ -50,12 +50,12 @@ def as_csv(answers: list[dict]) -> str:
     stream = io.StringIO()
     best = [f'{what}{rank}' for rank in range(1, BEST + 1) for what in ('class', 'probability')]
     writer = csv.writer(stream, lineterminator='\n')
-    writer.writerow(['file', 'predicted', 'distance', *best, 'true_class'])
+    writer.writerow(['file', 'predicted', 'unknown', 'distance', *best, 'true_class'])
     for answer in answers:
         ranked = [value for name, share in answer['best'] for value in (_cell(name), share)]
         ranked += [''] * (2 * BEST - len(ranked))
         file, predicted, true_class = (_cell(answer[column]) for column in ('file', 'predicted', 'true_class'))
-        writer.writerow([file, predicted, answer['distance'], *ranked, true_class])
+        writer.writerow([file, predicted, answer['unknown'], answer['distance'], *ranked, true_class])
     return stream.getvalue()
 
 
@@ -85,17 +85,20 @@ def summarize(answers: list[dict], names: Sequence[str]) -> dict:
     return summary
 
 
-def summary_lines(summary: dict) -> list[str]:
+def summary_lines(summary: dict, answers: list[dict]) -> list[str]:
     """Describe a summary in words."""
     if not summary:
-        return []
+        rejected = sum(answer['unknown'] for answer in answers)
+        return [
+            f'rejected as unknown: {rejected} of {len(answers)} (no subfolder of the queries is named like a class)'
+        ]
     accuracy, accepted = summary['accuracy'], summary['accuracy_with_rejection']
     lines = [
         f'accuracy: {accuracy:.1f} % without rejection; {accepted:.1f} % counting unknown as wrong '
-        f'({summary["queries"]} queries)',
+        f'(queries of known classes: {summary["queries"]})',
         f'rejected as unknown: {summary["false_rejections"]:.1f} % of the queries of known classes',
     ]
     if 'unseen' in summary:
-        lines[-1] += f', {summary["unseen_rejected"]:.1f} % of {summary["unseen"]} queries of other classes'
+        lines[-1] += f', {summary["unseen_rejected"]:.1f} % of {summary["unseen"]} from other classes'
         lines[-1] += f' (first: {errors.printable(summary["unseen_classes"][0])})'
     return lines

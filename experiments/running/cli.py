@@ -50,6 +50,7 @@ def launch_command(part: type[Part], run: Callable[..., Any], *, arguments: bool
 def _exit_with(run, selected):
     """Print help or run a function of the arguments, and exit with code 0 or with a one-line error."""
     given = sys.argv[1:]
+    listen()
     sys.stdout.reconfigure(errors='backslashreplace')  # type: ignore[union-attr] # names of files may not be text
     try:
         if HELP & set(given):
@@ -81,7 +82,9 @@ def _exit_with(run, selected):
 
 
 class _Log(logging.Handler):
-    """Print log messages of protojax, and warnings of all libraries, as lines above the progress bar."""
+    """Print log messages of protojax, and warnings of all libraries, once, as lines above the progress bar."""
+
+    printed = ''
 
     def filter(self, record: logging.LogRecord) -> bool:
         path = Path(record.pathname)  # a failed save of Orbax is raised as CheckpointError, so its log is left out
@@ -89,14 +92,20 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = '' if record.levelno == logging.INFO else f'{record.levelname.lower()}: '
-        progress.print_above(level + flags.message(record.getMessage()))
+        if record.getMessage() != self.printed:  # data may be looked at twice
+            progress.print_above(level + flags.message(record.getMessage()))
+        self.printed = record.getMessage()
 
 
-def start(compilation_cache: str) -> None:
-    """Send log messages to the terminal and keep compiled programs in a folder: 'auto' selects it, 'off' disables."""
+def listen() -> None:
+    """Send log messages to the terminal."""
     absl_logging.set_verbosity(absl_logging.INFO)
     logging.root.setLevel(logging.INFO)
     logging.root.handlers = [_Log()]
+
+
+def start(compilation_cache: str) -> None:
+    """Keep compiled programs in a folder: 'auto' selects it, 'off' disables."""
     if compilation_cache == 'off':
         jax.config.update('jax_enable_compilation_cache', False)
     else:

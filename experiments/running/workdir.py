@@ -102,11 +102,10 @@ class Workdir:
 
 def default_path(config: Config, experiment: Experiment, data: Splits) -> str:
     """Return a path under runs/ that is unique to the configuration and marks synthetic data."""
+    parts = [('synthetic-not-' if data.synthetic else '') + configuration.name(experiment, config)]
     if config.run.weights:
-        name = '-'.join(part for part in Path(config.run.weights).with_suffix('').parts[-2:] if part != os.sep)
-        return f'runs/evaluation-of-{name}'
-    kind = 'synthetic-not-' if data.synthetic else ''
-    return f'runs/{kind}{configuration.name(experiment, config)}'
+        parts += ['evaluation-of', *Path(config.run.weights).with_suffix('').parts[-2:]]
+    return f'runs/{"-".join(part for part in parts if part != os.sep)}'
 
 
 def read_json(path: Path, default: Any = None) -> Any:

@@ -126,7 +126,7 @@ def _divide(splits: dict[str, Classes], split: str | os.PathLike, seed: int) -> 
         raise DataError(f'`split={split}` must be three numbers above 0 with a sum of 1, or a file')
     unseen = {name for part, classes in splits.items() if part in ('validation', 'test') for name in classes}
     if unseen and unseen <= splits['train'].keys():
-        logging.warning('train and test have the same classes: their images are merged and the classes are split again')
+        logging.warning('train, val and test have the same classes, so images are merged and classes divided at random')
         splits = {'': _together(splits)}
     if '' in splits:
         return _draw(splits[''], dict(zip(('train', 'validation', 'test'), fractions, strict=True)), seed)

@@ -13,7 +13,7 @@ from protojax.datasets import cub
 
 def test_messages_of_the_library_name_flags_and_look_like_our_own(capsys, tmp_path):
     """Of other libraries only warnings are shown."""
-    cli.start('off')
+    cli.listen()
     assert cub.load(data_dir=tmp_path).synthetic
     message = capsys.readouterr().err
     assert message.startswith(f'warning: CUB-200-2011 is not prepared in {tmp_path}')

@@ -74,7 +74,7 @@ def test_train_and_test_with_the_same_classes_are_put_together(tmp_path, caplog)
         fill(tmp_path / split, dict.fromkeys('abcdef', 2))
     found = folder.find(tmp_path).splits.values()
     assert [[len(files) for files in classes.values()] for classes in found] == [[4, 4]] * 3
-    assert 'train and test have the same classes' in caplog.text
+    assert 'train, val and test have the same classes' in caplog.text
 
 
 def test_classes_are_divided_by_a_file(ten, tmp_path, caplog):
