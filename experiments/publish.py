@@ -57,8 +57,7 @@ def run(config: PublishConfig) -> None:
         raise ConfigError(f'{ROOT} is not a checkout of protojax; run publish in one')
     for workdir in config.add:
         rows = pages.rows_with(add(workdir), (records.PUBLISHED / 'page.md').read_text())
-        none = 'no row of a table: none has these flags, or it shows a longer run'
-        print(f'{workdir} is shown in {"; ".join(rows) or none}')
+        print(f'{workdir} is shown in {"; ".join(rows) or "no row of a table: its flags match none, or a longer run"}')
     with progress.phase('writing tables and charts'):
         for path, text in written().items():
             write_whole(path, text)

@@ -27,8 +27,7 @@ def apply(augmentations: Sequence[Augmentation], key: Array, items: Array, label
 
 def random_crop(key: Array, items: Array, labels: Array, *, way: int) -> Array:
     """Select a random crop of each item: [N, crops, D] -> [N, 1, D]."""
-    crops = jax.random.randint(key, (items.shape[0], 1, 1), 0, items.shape[1])
-    return jnp.take_along_axis(items, crops, 1)
+    return jnp.take_along_axis(items, jax.random.randint(key, (items.shape[0], 1, 1), 0, items.shape[1]), 1)
 
 
 def mirror(key: Array, images: Array, labels: Array, *, way: int) -> Array:

@@ -25,9 +25,8 @@ def build(config: Config, data: Splits, encoder: nn.Module) -> Learner:
     if options.distance == 'diagonal':
         classify = classifiers.by_gaussians(temperature=temperature)
     else:
-        distance, per_class = DISTANCES[options.distance], options.prototypes_per_class
-        scaling = {'temperature': temperature, 'per_class': per_class}
-        classify = classifiers.by_distance(classifiers.prototypical, distance, **scaling)
+        scaling = {'temperature': temperature, 'per_class': options.prototypes_per_class}
+        classify = classifiers.by_distance(classifiers.prototypical, DISTANCES[options.distance], **scaling)
     return matching.learner(config, data, encoder, refined(classify) if options.unlabeled else classify)
 
 

@@ -27,9 +27,12 @@ class Config(CompilingConfig):
 
 def run(config: Config) -> None:
     """Serve the page until Ctrl-C."""
-    models = {'drawings': Lazy(lambda: _load_encoder(config.weights))}
-    with progress.phase('loading and compiling the encoder'):
-        models['drawings'].result()  # report errors before the page opens
+    with progress.phase('loading and compiling the encoder'):  # now: errors are reported before the page opens
+        weights = loading.load_weights(config.weights)
+        if weights.encoder.item_shape[2] != 1:
+            raise ConfigError(f'--weights={config.weights} encode colour images; choose weights for drawings')
+        drawings = answers.ready(weights)
+    models = {'drawings': Lazy(lambda: drawings)}
     if photo_weights.installed('photos'):  # compiled on first use, because compiling would slow down drawings
         models['photos'] = Lazy(lambda: answers.ready(loading.load_weights('photos')))
     try:
@@ -42,13 +45,6 @@ def run(config: Config) -> None:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         server.serve_forever()
     print()
-
-
-def _load_encoder(name):
-    weights = loading.load_weights(name)
-    if weights.encoder.item_shape[2] != 1:
-        raise ConfigError(f'--weights={name} encode colour images; choose weights for drawings')
-    return answers.ready(weights)
 
 
 if __name__ == '__main__':

@@ -31,8 +31,7 @@ class Evaluators(NamedTuple):
 
 def evaluators(config: Config, learner: Learner, devices: Sequence[jax.Device]) -> Evaluators:
     """Build the evaluations of a learner."""
-    build = _zero_shot if learner.zero_shot else _few_shot
-    return build(config, learner, devices)
+    return (_zero_shot if learner.zero_shot else _few_shot)(config, learner, devices)
 
 
 def keys(config: Config) -> Any:

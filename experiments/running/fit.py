@@ -172,8 +172,8 @@ def stepper(training: Training, loss: Callable, devices: Sequence[jax.Device], e
     many = parallelize(partial(train_steps, steps=at_once, **options), devices, donate=True)
 
     def advance(state, step, dataset, key):
-        many_fit = devices[0].platform != 'cpu' and isinstance(dataset, Dataset)
-        many_fit = many_fit and step % at_once == 0  # so that no interval ends between two dispatches
+        # Only multiples of at_once, so that no interval ends between two dispatches.
+        many_fit = devices[0].platform != 'cpu' and isinstance(dataset, Dataset) and step % at_once == 0
         if many_fit and (not episodes or step + at_once <= episodes // per_step):
             return many(state, dataset, key), step + at_once
         state = one(state, dataset, key)

@@ -116,8 +116,7 @@ def trace(pens: np.ndarray, sharp: np.ndarray) -> np.ndarray:
     rounded = np.where(np.abs(offset) < 0.5, 0.75 - offset**2, np.maximum(1.5 - np.abs(offset), 0) ** 2 / 2)
     rounded[[0, -1]] = corners[[0, -1]]
     rounded /= rounded.sum(1, keepdims=True)
-    basis = np.where(sharp[:, :, None, None], corners, rounded)
-    return basis @ pens
+    return np.where(sharp[:, :, None, None], corners, rounded) @ pens
 
 
 def render(lines: np.ndarray, drawn: np.ndarray, thickness: np.ndarray) -> np.ndarray:
