@@ -84,7 +84,9 @@ def image_form(like: Any) -> ImageForm:
     encoder = getattr(like, 'encoder', like)
     shape = getattr(encoder, 'item_shape', None)
     if shape is None or len(shape) != 3 or shape[2] not in (1, 3):
-        raise ValueError(f'expected weights or an encoder of images, or an ImageForm, got {like!r:.60}')
+        raise ValueError(
+            f'expected weights or an encoder of images, or an ImageForm, got {type(like).__name__} without item_shape'
+        )
     return ImageForm(tuple(shape), getattr(encoder, 'crop', None), getattr(encoder, 'resize_first', False))
 
 

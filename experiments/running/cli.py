@@ -92,9 +92,10 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = '' if record.levelno == logging.INFO else f'{record.levelname.lower()}: '
-        if record.getMessage() != self.printed:  # data may be looked at twice
-            progress.print_above(level + flags.message(record.getMessage()))
-        self.printed = record.getMessage()
+        message = level + flags.message(record.getMessage())
+        if message != self.printed:  # the files of a folder are looked at twice
+            progress.print_above(message)
+        self.printed = message
 
 
 def listen() -> None:

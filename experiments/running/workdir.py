@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -102,10 +103,12 @@ class Workdir:
 
 def default_path(config: Config, experiment: Experiment, data: Splits) -> str:
     """Return a path under runs/ that is unique to the configuration and marks synthetic data."""
-    parts = [('synthetic-not-' if data.synthetic else '') + configuration.name(experiment, config)]
     if config.run.weights:
-        parts += ['evaluation-of', *Path(config.run.weights).with_suffix('').parts[-2:]]
-    return f'runs/{"-".join(part for part in parts if part != os.sep)}'
+        title = re.sub(r'\W+', '-', data.title).strip('-')
+        parts = ['evaluation-on', title, 'of', *Path(config.run.weights).with_suffix('').parts[-2:]]
+        return f'runs/{"-".join(part for part in parts if part != os.sep)}'
+    kind = 'synthetic-not-' if data.synthetic else ''
+    return f'runs/{kind}{configuration.name(experiment, config)}'
 
 
 def read_json(path: Path, default: Any = None) -> Any:

@@ -85,10 +85,12 @@ def test_printed_threshold_can_be_passed_again(folder, saved, tmp_path, capsys):
     (tmp_path / 'page.html').touch()
     before = run(folder, **flags)
     assert not (tmp_path / 'page.html').exists()  # it was of another run
-    printed = re.search(r'unknown beyond a squared distance of (\S+) \(--unknown=(\S+)\)', capsys.readouterr().out)
-    assert run(folder, **flags, unknown=printed[2]) == before
+    printed = re.search(
+        r'threshold (\S+) \(--unknown\), so unknown beyond a squared distance of (\S+)\n', capsys.readouterr().out
+    )
+    assert run(folder, **flags, unknown=printed[1]) == before
     written = json.loads((tmp_path / 'predictions.json').read_text())['threshold']
-    assert printed[1] == f'{written * 4 / 3:.3g}'  # three examples per class
+    assert printed[2] == f'{written * 4 / 3:.3g}'  # three examples per class
     assert not any(answer['unknown'] for answer in run(folder, **flags, unknown='off'))
     assert all(answer['unknown'] for answer in run(folder, **flags, unknown='1e-9'))
 

@@ -10,11 +10,12 @@ from experiments.own_images import answers, confusion
 
 def test_no_name_is_a_spreadsheet_formula():
     names = ['=cmd|"/C calc"!A0', '+1', '-1', '@SUM(1)', '\t=1', '\r=1', 'a-b=c', '\x1b[31m']
-    found = [{'file': name, 'predicted': '', 'best': [[name, 1]], 'true_class': name, 'distance': -1} for name in names]
+    shared = {'predicted': '', 'unknown': False, 'distance': -1}
+    found = [{**shared, 'file': name, 'best': [[name, 1]], 'true_class': name} for name in names]
     rows = list(csv.reader(answers.as_csv(found).splitlines()))[1:]
     escaped = ['\'=cmd|"/C calc"!A0', "'+1", "'-1", "'@SUM(1)", r'\t=1', r'\r=1', 'a-b=c', r'\x1b[31m']
-    assert [row[0] for row in rows] == [row[3] for row in rows] == [row[-1] for row in rows] == escaped
-    assert {row[2] for row in rows} == {'-1'}  # a number
+    assert [row[0] for row in rows] == [row[4] for row in rows] == [row[-1] for row in rows] == escaped
+    assert {row[3] for row in rows} == {'-1'}  # a number
 
 
 def test_accuracy_and_confusion_matrix_by_hand():
@@ -30,4 +31,6 @@ def test_accuracy_and_confusion_matrix_by_hand():
     expected |= {'unseen': 1, 'unseen_rejected': 100}
     expected = {name: pytest.approx(value) for name, value in expected.items()}
     assert summary == expected | {'unseen_classes': ['elsewhere']}
-    assert answers.summary_lines(summary)[1].endswith(', 100.0 % of 1 queries of other classes (first: elsewhere)')
+    assert answers.summary_lines(summary, found)[1].endswith(', 100.0 % of 1 from other classes (first: elsewhere)')
+    (line,) = answers.summary_lines({}, found)
+    assert line.startswith('rejected as unknown: 2 of 4')

@@ -133,7 +133,7 @@ def test_weights_of_a_run_give_its_results_in_another_workdir(finished, tmp_path
     assert 'trained with --way=5 --shot=1 --query=3 --recipe="paper" --episodes=0 --seed=0' in printed
     assert 'not learned; choose other --weights' in printed
     (place,) = (tmp_path / 'runs').iterdir()
-    assert place.name.endswith(f'-evaluation-of-{workdir.name}-weights')
+    assert place.name == f'evaluation-on-synthetic-handwriting-not-Omniglot-of-{workdir.name}-weights'
     assert json.loads((place / 'results.json').read_text()) == json.loads(json.dumps(evaluated))
     # The encoder has hardly learned and its distances are tiny, so a step must be large.
     values = {'test_shot': (1,), 'finetune': 1, 'finetune_rate': 1e5, 'pictures': 'on'}
