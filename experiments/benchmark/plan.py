@@ -38,11 +38,6 @@ class Workload(NamedTuple):
         """Return the number of images in one episode."""
         return self.way * (self.shot + self.query)
 
-    @property
-    def total(self) -> int:
-        """Return the number of images in the data set."""
-        return self.classes * self.items
-
     def __str__(self) -> str:
         sizes = f'{self.way}-way {self.shot}-shot {self.query}-query, {"x".join(map(str, self.image))}'
         return f'{sizes}, {self.classes:,} classes'
@@ -177,7 +172,8 @@ def evaluation(workload: Workload) -> Section:
         _torch('channels_last', 'stored_evaluation', workload, tuned=True),
         *(one._replace(scale=workload.episodes) for one in sampled),
     ]
-    title = f'Evaluation, {workload.episodes:,} episodes: {workload}, {workload.total:,} images'
+    images = workload.classes * workload.items
+    title = f'Evaluation, {workload.episodes:,} episodes: {workload}, {images:,} images'
     return Section('evaluation', title, f'{workload.episodes:,} episodes', contenders)
 
 
