@@ -138,7 +138,7 @@ def zero_shot_scorer(
         losses, correct = (np.asarray(x, np.float64) for x in score_classes((params, batch_stats), dataset))
         valid = np.arange(losses.shape[1])[None] < np.asarray(dataset.counts)[:, None]  # [classes, items]
         loss, images = float(losses[valid].mean()), correct[valid]
-        classes = np.array([row[:count].mean() for row, count in zip(correct, dataset.counts, strict=True)])
+        classes = np.array([row[:count].mean() for row, count in zip(correct, np.asarray(dataset.counts), strict=True)])
         return tuple(Score(100 * float(v.mean()), 100 * confidence(v), loss, 1) for v in (images, classes))
 
     return score_all

@@ -15,8 +15,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.spatial.distance
-import scipy.special
+import scipy  # loads its modules when they are first used
 from jax import Array
 from jax.typing import ArrayLike
 

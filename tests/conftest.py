@@ -9,21 +9,18 @@ import os
 import pathlib
 import tempfile
 
+import pytest
+
 from tests.helpers import compiler
 
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {compiler.flags(devices=8)}'
+os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'raise'
 os.environ['JAX_TRACEBACK_IN_LOCATIONS_LIMIT'] = '0'  # lowering is faster without line numbers
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:  # set by whoever starts the tests, or by the parent of this worker
     COMPILED = tempfile.TemporaryDirectory(prefix='protojax-tests-')  # programs compiled once for all processes
     os.environ['JAX_COMPILATION_CACHE_DIR'] = COMPILED.name
     os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.1'  # storing others costs more than it saves
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
-
-import absl.logging  # noqa: E402
-import jax  # noqa: E402  (imported after the variables are set)
-import pytest  # noqa: E402
-
-jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
 def pytest_configure(config):
@@ -44,12 +41,14 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # objects of imported modules need not be scanned again and again
-    gc.set_threshold(100_000, 50, 1000)
 
 
 @pytest.fixture(autouse=True)
 def global_state():
     """Restore what commands set for their process: levels and handlers of logs, the cache of compiled programs."""
+    import absl.logging
+    import jax  # not by the process that only starts the workers
+
     names = ('enable_compilation_cache', 'compilation_cache_dir', 'persistent_cache_min_compile_time_secs')
     settings = {f'jax_{name}': getattr(jax.config, f'jax_{name}') for name in names}
     verbosity, level, handlers = absl.logging.get_verbosity(), logging.root.level, logging.root.handlers
@@ -64,6 +63,8 @@ def global_state():
 @pytest.fixture
 def x64():
     """Double precision during one test."""
+    import jax
+
     with jax.enable_x64(True):
         yield
 

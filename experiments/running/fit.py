@@ -1,5 +1,6 @@
 """The training loop: from initial parameters or a checkpoint to the end of one stage."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -101,7 +102,7 @@ def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Cal
         exhausted = validate is not None and (step - int(best.step)) * per_step >= patience
         return exhausted or (episodes and step * per_step >= episodes)
 
-    with bar(title, episodes, done=step * per_step, postfix='compiling') as shown:
+    with contextlib.closing(metrics), bar(title, episodes, done=step * per_step, postfix='compiling') as shown:
         while not finished():
             state, step = advance(state, step, next(feed), episode_key)
             if due(training.log_every):
@@ -128,7 +129,6 @@ def stage(job: Job, name: str, dataset: Dataset, *, episodes: int, validate: Cal
                 saved = step
             if asked and not finished():
                 raise Interrupted(f'stopped at episode {step * per_step}; rerun the same command to resume')
-    metrics.close()
     checkpoints.close()
     return Fit(state, best)
 

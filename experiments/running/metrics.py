@@ -42,8 +42,9 @@ class Writer:
     def close(self) -> None:
         """Close the files."""
         if self.workdir.writes:
-            self._file.close()
-            self._board.close()
+            with writing(self.path):  # the file may hold what an earlier attempt could not write
+                self._file.close()
+                self._board.close()
 
 
 class Board:

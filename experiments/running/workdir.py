@@ -107,8 +107,7 @@ def default_path(config: Config, experiment: Experiment, data: Splits) -> str:
         title = re.sub(r'\W+', '-', data.title).strip('-')
         parts = ['evaluation-on', title, 'of', *Path(config.run.weights).with_suffix('').parts[-2:]]
         return f'runs/{"-".join(part for part in parts if part != os.sep)}'
-    kind = 'synthetic-not-' if data.synthetic else ''
-    return f'runs/{kind}{configuration.name(experiment, config)}'
+    return f'runs/{"synthetic-not-" if data.synthetic else ""}{configuration.name(experiment, config)}'
 
 
 def read_json(path: Path, default: Any = None) -> Any:

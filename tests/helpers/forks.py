@@ -48,7 +48,6 @@ class Program:
 
 def _become(module: str, arguments: tuple, environment: dict, log: pathlib.Path) -> None:
     gc.freeze()
-    gc.set_threshold(100_000, 50, 1000)  # as in tests.conftest
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):

@@ -22,6 +22,7 @@ import pytest
 from experiments import methods
 from experiments.running import cli, driver, metrics, multihost, placement, workdir
 from experiments.running.config import Experiment, ZeroShot
+from protojax import files
 from protojax.datasets import Splits
 from protojax.episodes import Dataset
 from tests.faults.runs import unfinished_saves
@@ -116,7 +117,7 @@ MOMENTS = {
 
 def main():
     MOMENTS[os.environ.get('MOMENT', '')]()
-    cli.cache_programs = lambda _: None  # programs are in the cache of the tests
+    files.cache_programs = lambda _: None  # programs are in the cache of the tests
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     cli.launch(EXPERIMENT)
 
