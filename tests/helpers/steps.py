@@ -59,7 +59,7 @@ def on_one_and_more(loss, *given, devices):
     gradient = jax.value_and_grad(loss, has_aux=True)
     shared = jax.vmap(lambda _: jax.lax.pmean(gradient(*given, axis_name=AXIS), AXIS), axis_name=AXIS)
     together = jax.jit(shared)(np.arange(devices))
-    return jax.jit(gradient)(*given), jax.tree.map(lambda leaf: leaf[0], together)
+    return jax.jit(gradient)(*given), jax.tree.map(lambda leaf: np.asarray(leaf)[0], together)
 
 
 if __name__ == '__main__':

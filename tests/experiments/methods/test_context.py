@@ -1,7 +1,6 @@
 """Changed episodes against loops: full context embeddings, an encoder each for support and query, unlabelled ones."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit as sigmoid
 
@@ -16,9 +15,10 @@ RNG = np.random.default_rng(0)
 D, STEPS = 4, 3
 SUPPORT, QUERIES = RNG.normal(size=(6, D)), RNG.normal(size=(5, D))
 LABELS = np.repeat(np.arange(3), 2)
-EPISODE = Episode(jnp.float32(SUPPORT), jnp.asarray(LABELS), jnp.float32(QUERIES), None, jnp.arange(3))
+EPISODE = Episode(np.float32(SUPPORT), LABELS, np.float32(QUERIES), None, np.arange(3))
 CLASSIFIER = in_context(by_distance(matching, cosine), steps=STEPS)
-PARAMS = jax.tree.map(lambda p: jnp.float32(RNG.normal(size=p.shape)), CLASSIFIER.init(jax.random.key(0), D))
+SHAPES = jax.eval_shape(lambda key: CLASSIFIER.init(key, D), jax.random.key(0))
+PARAMS = jax.tree.map(lambda p: np.float32(RNG.normal(size=p.shape)), SHAPES)
 
 
 def lstm(params, c, h, x):
@@ -52,23 +52,25 @@ def expected_query(x, g):
 
 
 def test_support_examples_are_seen_in_their_order():
-    np.testing.assert_allclose(support_in_context(PARAMS, EPISODE.support), expected_support(), rtol=1e-4, atol=1e-5)
-    turned = support_in_context(PARAMS, EPISODE.support[::-1])[::-1]
+    in_order = jax.jit(support_in_context)
+    np.testing.assert_allclose(in_order(PARAMS, EPISODE.support), expected_support(), rtol=1e-4, atol=1e-5)
+    turned = in_order(PARAMS, EPISODE.support[::-1])[::-1]
     assert not np.allclose(turned, expected_support(), atol=1e-2)
 
 
 def test_queries_attend_to_the_support_set_in_any_order():
-    g = expected_support()
+    g, attend = expected_support(), jax.jit(queries_in_context, static_argnames='steps')
     for support in (g, g[::-1]):
-        found = queries_in_context(PARAMS['attention'], EPISODE.query, jnp.float32(support), steps=STEPS)
+        found = attend(PARAMS['attention'], EPISODE.query, np.float32(support), steps=STEPS)
         np.testing.assert_allclose(found, [expected_query(x, g) for x in QUERIES], rtol=1e-4, atol=1e-5)
 
 
 def test_the_classifier_works_on_embeddings_in_context():
     g = expected_support()
     h = np.array([expected_query(x, g) for x in QUERIES])
-    found = CLASSIFIER.apply(PARAMS, EPISODE)
-    expected = by_distance(matching, cosine).apply({}, EPISODE._replace(support=jnp.float32(g), query=jnp.float32(h)))
+    found = jax.jit(CLASSIFIER.apply)(PARAMS, EPISODE)
+    plain = jax.jit(by_distance(matching, cosine).apply)
+    expected = plain({}, EPISODE._replace(support=np.float32(g), query=np.float32(h)))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -76,14 +78,14 @@ def test_support_and_queries_have_an_encoder_each():
     single, items = LinearMap(3, item_shape=(7,)), np.float32(RNG.normal(size=(4, 7)))
     both = decoupled.encoders(single)
     params, _ = init(both, jax.random.key(0), both.item_shape)
-    embeddings, _ = encode(both, params, {}, items)
-    halves = [encode(single, params[name], {}, items)[0] for name in ('g', 'f')]
+    embed = jax.jit(lambda encoder, params: encode(encoder, params, {}, items)[0], static_argnums=0)
+    embeddings, *halves = map(np.asarray, (embed(both, params), *(embed(single, params[name]) for name in ('g', 'f'))))
     np.testing.assert_allclose(embeddings, np.concatenate(halves, 1), rtol=1e-5, atol=1e-5)
     assert not np.allclose(*halves)
-    episode = Episode(embeddings[:2], jnp.arange(2), embeddings[2:], None, jnp.arange(2))
-    chosen = Episode(halves[0][:2], jnp.arange(2), halves[1][2:], None, jnp.arange(2))
-    found = decoupled.classifier(by_distance()).apply({}, episode)
-    np.testing.assert_allclose(found, by_distance().apply({}, chosen), rtol=1e-5, atol=1e-5)
+    episode = Episode(embeddings[:2], np.arange(2), embeddings[2:], None, np.arange(2))
+    chosen = Episode(halves[0][:2], np.arange(2), halves[1][2:], None, np.arange(2))
+    found = jax.jit(decoupled.classifier(by_distance()).apply)({}, episode)
+    np.testing.assert_allclose(found, jax.jit(by_distance().apply)({}, chosen), rtol=1e-5, atol=1e-5)
 
 
 def test_prototypes_move_towards_unlabelled_examples():
@@ -93,5 +95,5 @@ def test_prototypes_move_towards_unlabelled_examples():
     soft = np.exp(-squared(unlabeled, np.stack([own.mean(0) for own in classes])))
     soft /= soft.sum(1, keepdims=True)
     moved = [(own.sum(0) + p @ unlabeled) / (2 + p.sum()) for own, p in zip(classes, soft.T, strict=True)]
-    found = refined(by_distance()).apply({}, EPISODE._replace(unlabeled=jnp.float32(unlabeled)))
+    found = jax.jit(refined(by_distance()).apply)({}, EPISODE._replace(unlabeled=np.float32(unlabeled)))
     np.testing.assert_allclose(found, -squared(QUERIES, np.stack(moved)), rtol=1e-4)

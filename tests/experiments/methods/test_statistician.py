@@ -3,17 +3,17 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.methods.statistician import Decoder, enlarged, learner
 from protojax.encoders import encode
 from protojax.episodes import Dataset, Episode, sample_episode
+from tests.helpers import made_up
 from tests.helpers.steps import on_one_and_more
 
 RNG = np.random.default_rng(0)
-SHAPE = (16, 16, 1)
+SHAPE, KEY = (16, 16, 1), jax.random.key(5)
 
 
 @pytest.fixture(scope='module')
@@ -22,7 +22,15 @@ def problem():
     # Four classes of noise around an image of their own.
     prototypes = RNG.random((4, 1, *SHAPE)) > 0.5
     items = np.where(RNG.random((4, 8, *SHAPE)) < 0.1, ~prototypes, prototypes)
-    return task, *jax.jit(task.init)(jax.random.key(0)), Dataset(jnp.uint8(255 * items), jnp.full(4, 8))
+    data = jax.device_put(Dataset(np.uint8(255 * items), np.full(4, 8, np.int32)))
+    return task, *made_up.variables(task.init), data
+
+
+@pytest.fixture(scope='module')
+def alone_and_together(problem):
+    """Return loss and gradient on one device and on two."""
+    task, *given = problem
+    return on_one_and_more(task.loss, *given, KEY, devices=2)
 
 
 def dense(params, x):
@@ -44,14 +52,16 @@ def kl(q, p):
     )
 
 
-def test_the_loss_is_minus_the_bound_of_a_batch(problem):
+def test_the_loss_is_minus_the_bound_of_a_batch(problem, alone_and_together):
     """All of it for one key: from the embedded images and the random numbers on in NumPy, item by item."""
     task, params, batch_stats, data = problem
-    key, own = jax.random.key(5), params['classifier']
-    episode = sample_episode(key, data, way=4, shot=3, query=0)
+    own = params['classifier']
+    sample = partial(sample_episode, way=4, shot=3, query=0)
+    episode = jax.jit(sample)(KEY, data)
     embed = jax.jit(partial(encode, task.encoder, train=True))
     h = np.asarray(embed(params['encoder'], batch_stats, episode.support)[0])
-    noise = [np.asarray(jax.random.normal(jax.random.fold_in(key, n), s)) for n, s in ((1, (4, 6)), (2, (12, 2)))]
+    normal = jax.jit(lambda n, shape: jax.random.normal(jax.random.fold_in(KEY, n), shape), static_argnums=1)
+    noise = [np.asarray(normal(n, shape)) for n, shape in ((1, (4, 6)), (2, (12, 2)))]
     q_c = network(own['context'], h.reshape(4, 3, -1).mean(1))
     c = np.repeat(q_c[0] + np.exp(q_c[1] / 2) * noise[0], 3, 0)
     q_z, p_z = network(own['posterior'], np.concatenate([h, c], 1)), network(own['prior'], c)
@@ -64,7 +74,7 @@ def test_the_loss_is_minus_the_bound_of_a_batch(problem):
     for n in range(12):
         likelihood = np.log(np.where(pixels[n], ink[n], 1 - ink[n])).sum()
         bound += likelihood - kl((q_z[0][n], q_z[1][n]), (p_z[0][n], p_z[1][n]))
-    value, (_, metrics) = jax.jit(task.loss)(params, batch_stats, data, key)
+    (value, (_, metrics)), _ = alone_and_together[0]
     np.testing.assert_allclose([value, metrics['loss']], -bound / 12, rtol=1e-5)
 
 
@@ -72,7 +82,7 @@ def test_a_query_takes_the_class_with_the_least_divergence_from_it(problem):
     """Minus KL(q(c | D_k) || q(c | {x})), in this direction."""
     task, params, _, _ = problem
     h = RNG.normal(size=(6, 256)).astype(np.float32)
-    episode = Episode(h[:4], jnp.array([0, 0, 1, 1]), h[4:], None, jnp.arange(2))
+    episode = Episode(h[:4], np.array([0, 0, 1, 1]), h[4:], None, np.arange(2))
     of_sets, of_queries = (
         network(params['classifier']['context'], x) for x in (h[:4].reshape(2, 2, -1).mean(1), h[4:])
     )
@@ -82,21 +92,19 @@ def test_a_query_takes_the_class_with_the_least_divergence_from_it(problem):
 
 def test_the_order_of_a_set_does_not_matter(problem):
     task, params, batch_stats, data = problem
-    h = jax.jit(task.embed)(params, batch_stats, data.items[:, :4].reshape(-1, *SHAPE))
-    labels = jnp.repeat(jnp.arange(4), 4)
+    h = np.asarray(jax.jit(task.embed)(params, batch_stats, np.asarray(data.items)[:, :4].reshape(-1, *SHAPE)))
+    labels = np.repeat(np.arange(4), 4)
     order = RNG.permutation(16)
-    episodes = [Episode(h[o], labels[o], h, None, jnp.arange(4)) for o in (np.arange(16), order)]
+    episodes = [Episode(h[o], labels[o], h, None, np.arange(4)) for o in (np.arange(16), order)]
     scores = [jax.jit(task.classify)(params, {}, episode) for episode in episodes]
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
 
-def test_several_devices_share_the_work(problem):
-    task, *given = problem
-    alone, together = on_one_and_more(task.loss, *given, jax.random.key(0), devices=2)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-3), alone, together)
+def test_several_devices_share_the_work(alone_and_together):
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-3), *alone_and_together)
 
 
 def test_a_pixel_becomes_four():
-    two_pixels = jnp.arange(16.0).reshape(1, 1, 2, 8)  # of four times two channels
+    two_pixels = np.arange(16.0).reshape(1, 1, 2, 8)  # of four times two channels
     top, bottom = [[0, 1], [2, 3], [8, 9], [10, 11]], [[4, 5], [6, 7], [12, 13], [14, 15]]
     np.testing.assert_array_equal(enlarged(two_pixels), [[top, bottom]])
